@@ -171,7 +171,7 @@ def run(corpus: Path, every: int, speakers: int | None) -> dict[str, Any]:
 def prints_of(samples: Array, rate: int) -> Prints:
     """Return the fingerprints of a whole recording."""
     stream = FingerprintStream(rate)
-    return joined([stream.push(samples)[0], stream.flush()[0]])
+    return joined(prints[:, 0] for prints, _ in (stream.push(samples), stream.flush()))
 
 
 def tally(count: list[int], flagged: bool) -> None:

@@ -14,7 +14,7 @@ from typing import get_args
 import numpy as np
 
 from pipeline.config import Config, MachineKind, load_config
-from pipeline.enrollment.solving import Voice, machine_arrays, solve
+from pipeline.enrollment.solving import SpeakerSegments, machine_arrays, solve
 from pipeline.enrollment.training import rest_arrays
 from pipeline.enrollment.utterance_training import ubm_arrays
 from pipeline.machines.branches import utterance_kinds_of
@@ -141,7 +141,7 @@ def model_of(
             for name, one in zip(everybody, own, strict=True):
                 one[kind.array] = pitches_of(name)
             continue
-        voices = [Voice(one.id, part.astype(np.float32)) for one, part in zip(speakers, parts, strict=True)]
+        voices = [SpeakerSegments(one.id, part.astype(np.float32)) for one, part in zip(speakers, parts, strict=True)]
         solver, inner = solve(voices, config, kind)
         machines, everybodys = machine_arrays(solver, kind)
         shared |= {**everybodys, **inner}

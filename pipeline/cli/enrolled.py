@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ def report_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
         "narrow_band": report.narrow_band,
         "machines": report.machines,
         "held_out_trials": report.held_out_trials,
-        "expected": None if (expected := report.expected) is None else expected.as_json(),
+        "expected": None if (expected := report.expected) is None else asdict(expected),
         "elapsed_seconds": report.elapsed_seconds,
     }
 

@@ -38,10 +38,10 @@ class TakenOut:
     rest: SpeakerModel
     earlier: dict[str, Earlier | None]
 
-    def returned(self, voice: NewSpeaker) -> NewSpeaker:
-        """Return ``voice`` with what was kept of it, if anything was."""
-        earlier = self.earlier.get(voice.name)
-        return voice if earlier is None else replace(voice, id=earlier.speaker.id, earlier=earlier)
+    def returned(self, newcomer: NewSpeaker) -> NewSpeaker:
+        """Return ``newcomer`` with what was kept of them, if anything was."""
+        earlier = self.earlier.get(newcomer.name)
+        return newcomer if earlier is None else replace(newcomer, id=earlier.speaker.id, earlier=earlier)
 
     def check(self, findings: Sequence[Finding]) -> None:
         """Raise EnrollmentRefusedError if one of these speakers was refused, who would be lost."""

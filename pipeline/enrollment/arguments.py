@@ -56,14 +56,14 @@ def check_covered(
     """Raise InputError where somebody in the store would be lost, or change roles, if everybody were enrolled anew."""
     if add:
         raise InputError("enroll: recordings are added to what is there, or everybody is enrolled anew, not both")
-    others = [] if model is None else [one for one in model.speakers if one.role != role]
-    if model is not None and others:
+    if model is None:
+        return
+    if others := [one for one in model.speakers if one.role != role]:
         raise InputError(
             f"{model.where}: {others[0].name!r} is enrolled as a {others[0].role}, and everybody was to be enrolled"
             f" anew as a {role}; where there are both, remove those of one kind and enroll them again"
         )
-    lost = [] if model is None else [one.name for one in model.speakers if not speakers.get(one.name)]
-    if model is not None and lost:
+    if lost := [one.name for one in model.speakers if not speakers.get(one.name)]:
         raise InputError(
             f"{model.where}: to enroll everybody anew takes recordings of everybody in the store, and there are none of"
             f" {', '.join(map(repr, lost[:5]))}{' ...' if len(lost) > 5 else ''}; give theirs too, or remove them first"

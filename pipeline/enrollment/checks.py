@@ -1,21 +1,25 @@
 """Enrollment checks: problems with new speakers' recordings, found before anything is written.
 
-Seven checks, each off, a warning or a refusal by the settings (``ChecksConfig``); too little speech is always refused
-(``pipeline.enrollment.speech.audible``). Clipping, noise, channels that differ and were mixed, a band that ends at 4
-kHz where most speakers' does not, and recordings shared with another speaker are measured on the recordings. The other
-two use the held-out trials, in log-likelihood ratios of the default scoring system, calibrated on the trials of the
-other speakers: ``consistency`` compares a speaker's own held-out utterances, and ``matches`` those utterances claimed
-for anyone else with the speaker left out of the machines, to the typical value, the median of the other speakers' own.
-With fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out, both are skipped, with
-a warning where they were to refuse. Two voices in one folder are detected if one follows the other, since the last
-utterances are held out; if they alternate, the machines contain both. Where recordings are measured, samples far from
-full scale and copies within one folder are warned of, too; these are no reasons to refuse. Measured in
-``benchmarks/ENROLLMENT_CHECKS.md``.
+Seven checks, each of which is off, warns or refuses by the settings (``ChecksConfig``). Five measure the recordings:
+clipping, noise, channels that differ and were mixed, a band that ends at 4 kHz where most speakers' does not, and
+recordings shared with another speaker. Two use held-out trials, by log-likelihood ratios of the default scoring system,
+calibrated on the trials of the other speakers and divided by the median of the other speakers' own:
+
+- ``consistency``: those of a speaker's own held-out utterances.
+- ``matches``: those of these utterances claimed for anyone else, with the speaker left out of the machines.
+
+Both are skipped with fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out; where
+they were to refuse, with a warning. Two voices in one folder are found if one follows the other, since the last
+utterances are held out; if they alternate, the machines contain both.
+
+Too little speech is always refused (``pipeline.enrollment.speech.audible``). Where recordings are measured, samples far
+from full scale and copies within one folder give warnings, and are no reason to refuse. How often the checks are right
+is in ``benchmarks/ENROLLMENT_CHECKS.md``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -73,84 +77,60 @@ def needs_recordings(settings: ChecksConfig) -> bool:
     return not set(measured) <= {"off"}
 
 
-def check_recordings(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
+def check_recordings(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
     """Check the recordings, also against the fingerprints that the ``known`` model keeps of its own."""
-    findings: list[Finding] = []
-    for voice in voices:
-        share, snr = clipped_share(voice.recordings), median_snr(voice.recordings)
-        if settings.clipping != "off" and share > settings.max_clipped:
-            reason = (
-                f"{share:.2%} of the samples are clipped (at most {settings.max_clipped:.2%} expected)."
-                " Was the recording level too high?"
-            )
-            findings.append(_finding(voice.name, "clipping", settings.clipping, reason))
-        if settings.noise != "off" and snr is not None and snr < settings.min_snr_db:
-            reason = (
-                f"the signal-to-noise ratio is {snr:.1f} dB (at least {settings.min_snr_db:g} expected)."
-                " Use another microphone or a quieter room?"
-            )
-            findings.append(_finding(voice.name, "noise", settings.noise, reason))
-    findings += _off_scale(voices)
-    if settings.channels != "off":
-        findings += _mixed(settings, voices)
+    findings = [
+        _finding(newcomer.name, check, action, reason)
+        for newcomer in newcomers
+        for check, action, reason in _failed(settings, newcomer)
+        if action != "off"
+    ]
     if settings.narrow_band != "off":
-        findings += _narrow_band(settings, voices, known)
+        findings += _narrow_band(settings, newcomers, known)
     if settings.duplicates == "off":
         return findings
-    findings += _copies(voices)
-    named = zip(known.speakers, known.arrays, strict=True)
-    stored = {speaker.name: arrays for speaker, arrays in named}
-    stored |= {voice.name: voice.earlier.arrays for voice in voices if voice.earlier}  # the same recordings once more
+    stored = {speaker.name: arrays for speaker, arrays in zip(known.speakers, known.arrays, strict=True)}
+    # Recordings that are added may be there already.
+    stored |= {newcomer.name: newcomer.earlier.arrays for newcomer in newcomers if newcomer.earlier}
     prints = {name: arrays["fingerprints"] for name, arrays in stored.items() if "fingerprints" in arrays}
-    return findings + _duplicates(settings, voices, prints)
+    return findings + _duplicates(settings, newcomers, prints)
 
 
-def _off_scale(voices: Sequence[NewSpeaker]) -> list[Finding]:
-    """Return a warning for each new speaker of whom samples are far from full scale."""
-    findings = []
-    for voice in voices:
-        if wrong := [one for one in voice.recordings if one.is_off_scale]:
-            reason = (
-                f"{len(wrong)} of {len(voice.recordings)} recordings, the first of them {wrong[0].path}: {OFF_SCALE}"
-            )
-            findings.append(_finding(voice.name, "scale", "warn", reason))
-    return findings
+def _failed(settings: ChecksConfig, newcomer: NewSpeaker) -> Iterator[tuple[str, Action, str]]:
+    """Yield the checks that a new speaker's recordings fail by themselves, what is done about it, and the reason."""
+    recordings = newcomer.recordings
+    of = f"of {len(recordings)} recordings"
+    share, snr = clipped_share(recordings), median_snr(recordings)
+    if share > settings.max_clipped:
+        limit = f"at most {settings.max_clipped:.2%} expected"
+        reason = f"{share:.2%} of the samples are clipped ({limit}). Was the recording level too high?"
+        yield "clipping", settings.clipping, reason
+    if snr is not None and snr < settings.min_snr_db:
+        limit = f"at least {settings.min_snr_db:g} expected"
+        reason = f"the signal-to-noise ratio is {snr:.1f} dB ({limit}). Use another microphone or a quieter room?"
+        yield "noise", settings.noise, reason
+    if wrong := [one for one in recordings if one.is_off_scale]:
+        yield "scale", "warn", f"{len(wrong)} {of}, the first of them {wrong[0].path}: {OFF_SCALE}"
+    if mixed := [one for one in recordings if one.channels_differ]:
+        reason = (
+            f"{len(mixed)} {of} are the mean of channels that differ, the first of them {mixed[0].path}."
+            " Two people, or one channel inverted? Enroll one channel: --channel N (channel=N)"
+        )
+        yield "channels", settings.channels, reason
+    if settings.duplicates != "off" and (pairs := copies(recordings)):
+        first, second = (recordings[number].path for number in pairs[0])
+        reason = (
+            f"{len({second for _, second in pairs})} {of} are copies of others of theirs, the first of them {second},"
+            f" of {first}. Keep one of each: what is trained on and held out, too, makes the expected errors too low"
+        )
+        yield "duplicates", "warn", reason
 
 
-def _copies(voices: Sequence[NewSpeaker]) -> list[Finding]:
-    """Return a warning for each new speaker of whom one recording is there twice."""
-    findings = []
-    for voice in voices:
-        if pairs := copies(voice.recordings):
-            first, second = (voice.recordings[number].path for number in pairs[0])
-            reason = (
-                f"{len({second for _, second in pairs})} of {len(voice.recordings)} recordings are copies of others of"
-                f" theirs, the first of them {second}, of {first}. Keep one of each: what is trained on and held out,"
-                " too, makes the expected errors too low"
-            )
-            findings.append(_finding(voice.name, "duplicates", "warn", reason))
-    return findings
-
-
-def _mixed(settings: ChecksConfig, voices: Sequence[NewSpeaker]) -> list[Finding]:
-    """Return a finding for each new speaker of whom channels that differ were mixed."""
-    findings = []
-    for voice in voices:
-        if mixed := [one for one in voice.recordings if one.channels_differ]:
-            reason = (
-                f"{len(mixed)} of {len(voice.recordings)} recordings are the mean of channels that differ, the first of"
-                f" them {mixed[0].path}. Two people, or one channel inverted? Enroll one channel: --channel N"
-                " (channel=N)"
-            )
-            findings.append(_finding(voice.name, "channels", settings.channels, reason))
-    return findings
-
-
-def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
+def _narrow_band(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
     """Return a finding for each new speaker whose recordings end at 4 kHz where those of most speakers do not."""
-    narrow = [voice.name for voice in voices if is_narrow_band([voice.high_db])]
+    narrow = [newcomer.name for newcomer in newcomers if is_narrow_band([newcomer.high_db])]
     others = (float(own["high_band"][0]) for own in known.arrays if "high_band" in own)
-    if not narrow or is_narrow_band([*(voice.high_db for voice in voices), *others]):
+    if not narrow or is_narrow_band([*(newcomer.high_db for newcomer in newcomers), *others]):
         return []
     reason = (
         "the recordings end at about 4 kHz, as on a telephone, and those of most speakers do not. Record them by the"
@@ -159,24 +139,24 @@ def _narrow_band(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Sp
     return [_finding(name, "narrow_band", settings.narrow_band, reason) for name in narrow]
 
 
-def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
+def _duplicates(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: Mapping[str, Prints]) -> list[Finding]:
     """Return a finding for each pair of a new and any other speaker who share a recording."""
-    names = [*(voice.name for voice in voices), *known]
-    recordings = [(number, recording) for number, voice in enumerate(voices) for recording in voice.recordings]
+    names = [*(newcomer.name for newcomer in newcomers), *known]
+    recordings = [(number, recording) for number, newcomer in enumerate(newcomers) for recording in newcomer.recordings]
     # Enrolled speakers come last, so that a pair begins with a new one, whose loud frames are known.
-    recordings += [(number, kept_of(prints)) for number, prints in enumerate(known.values(), start=len(voices))]
+    recordings += [(number, kept_of(prints)) for number, prints in enumerate(known.values(), start=len(newcomers))]
     shared: dict[tuple[int, int], set[int]] = {}
     for pair in duplicates(recordings):
         for one, other in (pair, pair[::-1]):
-            if recordings[one][0] < len(voices):
+            if recordings[one][0] < len(newcomers):
                 shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
     again = "Added before? enroll --new leaves these out"
     shared_by_calls = "Wrong folder, or tones, music or an announcement in both, to be cut off?"
     return [
         _finding(
             names[own], "duplicates", settings.duplicates,
-            f"{len(places)} of {len(voices[own].recordings)} recordings are duplicates of recordings of"
-            f" {'enrolled speaker' if other >= len(voices) else 'speaker'} {names[other]!r}, the first of them"
+            f"{len(places)} of {len(newcomers[own].recordings)} recordings are duplicates of recordings of"
+            f" {'enrolled speaker' if other >= len(newcomers) else 'speaker'} {names[other]!r}, the first of them"
             f" {recordings[min(places)][1].path}. {again if names[own] == names[other] else shared_by_calls}",
         )
         for (own, other), places in sorted(shared.items())
@@ -185,7 +165,7 @@ def _duplicates(settings: ChecksConfig, voices: Sequence[NewSpeaker], known: Map
 
 def check_trials(
     checks: ChecksConfig,
-    voices: Sequence[NewSpeaker],
+    newcomers: Sequence[NewSpeaker],
     trials: HeldOutTrials,
     names: Mapping[int, str],
     settings: Config,
@@ -195,20 +175,20 @@ def check_trials(
     if checks.consistency == checks.matches == "off":
         return findings
     seconds = held_out_seconds(trials, settings.features.step_seconds)
-    judged = [voice.id for voice in voices if seconds.get(voice.id, 0.0) >= MIN_HELD_OUT]
+    judged = [newcomer.id for newcomer in newcomers if seconds.get(newcomer.id, 0.0) >= MIN_HELD_OUT]
     system = settings.scoring.system
     strengths = strengths_of(judged, trials, system, settings.threshold, population=len(names))
-    for voice in voices:
-        strength = strengths.get(voice.id, Strength(None, None, 0))
-        if voice.id not in strengths:
-            findings += _not_judged(checks, voice.name, seconds.get(voice.id, 0.0))
+    for newcomer in newcomers:
+        strength = strengths.get(newcomer.id, Strength(None, None, 0))
+        if newcomer.id not in strengths:
+            findings += _not_judged(checks, newcomer.name, seconds.get(newcomer.id, 0.0))
         is_another = strength.other is not None and strength.other > checks.max_match
         if checks.matches != "off" and is_another:
             reason = (
                 f"their held-out recordings match speaker {names[strength.claim]!r} ({strength.other:.2f} of a"
                 f" typical match with oneself; at most {checks.max_match:g} expected). One voice under two names?"
             )
-            findings.append(_finding(voice.name, "matches", checks.matches, reason))
+            findings.append(_finding(newcomer.name, "matches", checks.matches, reason))
         is_weak = strength.own is not None and strength.own < checks.min_consistency
         # A voice enrolled twice scores low for both names: that is the finding above.
         if checks.consistency != "off" and is_weak and not is_another:
@@ -217,7 +197,7 @@ def check_trials(
                 f" {checks.min_consistency:g} expected). They will often be rejected. Second voice in the"
                 " folder, or bad recordings?"
             )
-            findings.append(_finding(voice.name, "consistency", checks.consistency, reason))
+            findings.append(_finding(newcomer.name, "consistency", checks.consistency, reason))
     return findings
 
 

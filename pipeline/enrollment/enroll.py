@@ -135,21 +135,21 @@ def enroll(
             progress=report,
             measured=needs_recordings(checks) or settings.duplicate_audio.keep,
         )
-        used, voices, skipped = _read_at_its_band(read, settings, is_new=is_new)
+        used, newcomers, skipped = _read_at_its_band(read, settings, is_new=is_new)
         out = replace(out, rest=SpeakerModel(used)) if is_new else out
         trainer = Trainer(used, out.rest, role, workers, report)
-        voices, short = audible([out.returned(voice) for voice in voices], used)
-        trained, held_out = train(trainer, voices, checks)
+        newcomers, short = audible([out.returned(newcomer) for newcomer in newcomers], used)
+        trained, held_out = train(trainer, newcomers, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)
         model = transaction.save(trained.calibrated(jobs=workers.jobs))
     return EnrollmentReport(
         model=model,
-        enrolled=model.speakers[-len(held_out.voices) :],
+        enrolled=model.speakers[-len(held_out.newcomers) :],
         findings=findings,
         skipped=(*corpus.left_out, *left.skipped, *skipped),
         held_out_trials=len(held_out.trials),
-        machines=_trained_count(model, len(held_out.voices)),
+        machines=_trained_count(model, len(held_out.newcomers)),
         narrow_band=used != settings,
         elapsed_seconds=time.perf_counter() - started,
         left_out=left.left_out,
@@ -195,21 +195,21 @@ def _read_at_its_band(
     read: Callable[[Config], tuple[list[NewSpeaker], list[tuple[Path, str]]]], settings: Config, *, is_new: bool
 ) -> tuple[Config, list[NewSpeaker], list[tuple[Path, str]]]:
     """Return the settings, narrowed for a new store whose recordings end at 4 kHz, and the result of ``read``."""
-    voices, skipped = read(settings)
-    if is_new and settings.narrowed != settings and is_narrow_band(voice.high_db for voice in voices):
+    newcomers, skipped = read(settings)
+    if is_new and settings.narrowed != settings and is_narrow_band(newcomer.high_db for newcomer in newcomers):
         return settings.narrowed, *read(settings.narrowed)
-    return settings, voices, skipped
+    return settings, newcomers, skipped
 
 
-def train(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
+def train(trainer: Trainer, newcomers: list[NewSpeaker], checks: ChecksConfig) -> tuple[SpeakerModel, HeldOut]:
     """Run both passes in memory; return the model of known and new speakers, and the result of the hold-out pass.
 
     The model has no calibrations yet. Raises EnrollmentRefusedError if nobody is left.
     """
-    held_out = hold_out_pass(trainer, voices, checks)
+    held_out = hold_out_pass(trainer, newcomers, checks)
     model = held_out.final
     if model is None:
-        model = trainer.final(held_out.voices, held_out.provisional)
+        model = trainer.final(held_out.newcomers, held_out.provisional)
     return _with_held_out(model, trainer.known, held_out), held_out
 
 

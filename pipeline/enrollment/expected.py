@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +20,13 @@ OFTEN, LEAST_REJECTED = 0.25, 2
 
 @dataclass(frozen=True, slots=True)
 class ErrorShare:
-    """``errors`` among ``trials``, and Wilson's interval (``low``, ``high``) of their share."""
+    """``errors`` among ``trials``, their share ``rate``, and Wilson's interval (``low``, ``high``) of it."""
 
     errors: int
     trials: int
+    rate: float
     low: float
     high: float
-
-    @property
-    def rate(self) -> float:
-        """Return the share of errors."""
-        return self.errors / self.trials
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the counts, the share and its interval."""
-        return {"errors": self.errors, "trials": self.trials, "rate": self.rate, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +43,6 @@ class ExpectedErrors:
     false_accept: ErrorShare
     false_accept_unknown: ErrorShare | None
     often_rejected: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what ``enroll --json`` reports."""
-        unknown = self.false_accept_unknown
-        return {
-            "system": self.system,
-            "threshold": self.threshold,
-            "false_reject": self.false_reject.as_json(),
-            "false_accept": self.false_accept.as_json(),
-            "false_accept_unknown": None if unknown is None else unknown.as_json(),
-            "often_rejected": list(self.often_rejected),
-        }
 
 
 def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
@@ -84,11 +63,9 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     enrolled = ~own & ~trials.unknown
     if not own.any() or not enrolled.any():
         return None
-    often = {
-        int(one)
-        for one in np.unique(trials.claims[own])
-        if np.count_nonzero(~accepted[(its := own & (trials.claims == one))]) >= max(LEAST_REJECTED, OFTEN * its.sum())
-    }
+    ids, places = np.unique(trials.claims[own], return_inverse=True)
+    rejected, count = np.bincount(places, ~accepted[own]), np.bincount(places)
+    often = set(ids[rejected >= np.maximum(LEAST_REJECTED, OFTEN * count)].tolist())
     return ExpectedErrors(
         system=system,
         threshold=threshold,
@@ -102,5 +79,6 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
 def _share(errors: NDArray[np.bool_]) -> ErrorShare:
     from scipy.stats import binomtest  # slow to import
 
-    interval = binomtest(int(errors.sum()), len(errors)).proportion_ci(LEVEL, "wilson")
-    return ErrorShare(int(errors.sum()), len(errors), float(interval.low), float(interval.high))
+    wrong, trials = int(errors.sum()), len(errors)
+    interval = binomtest(wrong, trials).proportion_ci(LEVEL, "wilson")
+    return ErrorShare(wrong, trials, wrong / trials, float(interval.low), float(interval.high))

@@ -18,7 +18,7 @@ from pipeline.machines.margins import Population
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.supervectors import SupervectorMachines, supervector
 from pipeline.posteriors.sigmoid import FixedSigmoid
-from pipeline.scoring.claims import ClaimScorer, ScoringSettings, Settled
+from pipeline.scoring.claims import ClaimScorer, ScoringSettings, UtteranceStatistics
 from pipeline.scoring.conditions import SIDE_INFORMATION, ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import HeldOutTrials
@@ -32,7 +32,7 @@ Margins = dict[str, Array]
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
 
-# Where others are drawn, so many speakers in a row have the same draw, and are all in it.
+# Where others are drawn, so many consecutive speakers share a draw, which they are all in.
 SPEAKERS_A_DRAW = 16
 
 # Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
@@ -81,24 +81,25 @@ class HeldOutScoring:
         default = settings.scoring.system
         parts = RULES[default].parts_among(self.systems) or (default,)
         self._prefixed = (*(name for name in parts if name in self.systems), *self._more)
-        step, longest = settings.features.step_seconds, settings.threshold.trial_seconds
-        self._prefix_frames = tuple(
-            sorted({max(1, round(seconds / step)) for seconds in PREFIX_SECONDS if seconds < longest})
-        )
+        shorter = [seconds for seconds in PREFIX_SECONDS if seconds < settings.threshold.trial_seconds]
+        self._prefix_frames = sorted({max(1, round(one / settings.features.step_seconds)) for one in shorter})
         self._most_others = len(claims) if most_others is None else most_others
         self._numbers, self._seed = np.array(claims, dtype=np.int64), settings.seed
         self._ids = np.array(ids, dtype=np.uint64)
         self._population = population
         self._training = training
-        posterior = FixedSigmoid(settings.posterior.slope)
-        dtype, step = settings.scoring.dtype, settings.scoring.frame_subsampling
-        self._settings = ScoringSettings(posterior, dtype, condition=condition, frame_subsampling=step)
+        self._settings = ScoringSettings(
+            FixedSigmoid(settings.posterior.slope),
+            settings.scoring.dtype,
+            condition=condition,
+            frame_subsampling=settings.scoring.frame_subsampling,
+        )
         self._latest: tuple[int | None, Claims] | None = None
         # Solved here, not on one of the threads that score.
         _ = [solver.without_held_out for solver in training.values()]
 
     def none(self) -> HeldOutTrials:
-        """Return no trials, with the systems that ``score`` gives."""
+        """Return no trials, with the scores that ``score_together`` gives."""
         names = [*self.systems, *self._more, *self._alone_keys]
         return HeldOutTrials(
             claims=np.empty(0, dtype=np.uint64),
@@ -111,10 +112,10 @@ class HeldOutScoring:
         )
 
     def score(self, speaker: int, utterances: Sequence[FeatureBlock]) -> list[HeldOutTrials]:
-        """Return the trials of each utterance: every claim, then nontarget ones again as if by unknown impostors."""
+        """Return the trials of each utterance of one speaker, as ``score_together`` does."""
         return score_together([(self, [(speaker, utterances)])])[0][0]
 
-    def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[Settled]]]:
+    def _begun(self, speech: Sequence[OfSpeaker]) -> list[tuple[Claims, list[UtteranceStatistics]]]:
         """Return the claims on each speaker's utterances, and the statistics of all their prefixes."""
         claims = [self._claims(speaker) for speaker, _ in speech]
         return [
@@ -127,7 +128,7 @@ class HeldOutScoring:
         claims: Claims,
         speaker: int,
         utterances: Sequence[FeatureBlock],
-        heard: list[Settled],
+        heard: list[UtteranceStatistics],
         margins: list[list[Margins]],
     ) -> list[HeldOutTrials]:
         """Return the trials of one speaker's utterances, by ``margins`` with the speaker there and absent."""
@@ -144,8 +145,8 @@ class HeldOutScoring:
             parts = []
             for absent, its_margins in zip((None, speaker), margins, strict=False):
                 scored = {
-                    length: claims.among.finish(settled, margins=its, absent=absent)
-                    for length, settled, its in zip(lengths, heard[own], its_margins[own], strict=True)
+                    length: claims.among.finish(statistics, margins=its, absent=absent)
+                    for length, statistics, its in zip(lengths, heard[own], its_margins[own], strict=True)
                 }
                 parts.append(self._trials(claims, speaker, scored, fallback, absent))
             trials.append(HeldOutTrials.joined(parts))
@@ -170,16 +171,18 @@ class HeldOutScoring:
         whole = len(utterance.vectors)
         return sorted({min(frames, whole) for frames in (*self._prefix_frames, whole)})
 
-    def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[Settled]:
+    def _prefixes(self, claims: Claims, utterance: FeatureBlock) -> list[UtteranceStatistics]:
         """Return the utterance's statistics at each of its ``_lengths``."""
         among, so_far, at = claims.among.start(), [], 0
         for end in self._lengths(utterance):
             among.push(utterance.part(slice(at, end)))
-            so_far.append(among.settled())
+            so_far.append(among.utterance_statistics())
             at = end
         return so_far
 
-    def _margins(self, speakers: Sequence[int], heard: Sequence[list[Settled]]) -> list[list[list[Margins]]]:
+    def _margins(
+        self, speakers: Sequence[int], heard: Sequence[list[UtteranceStatistics]]
+    ) -> list[list[list[Margins]]]:
         """Return each speaker's margins of all that was ``heard``: with the speaker there and, among enough, absent.
 
         Only machines that a solver made have others without the speaker.
@@ -230,9 +233,10 @@ class HeldOutScoring:
 
 
 def score_together(parts: Sequence[tuple[HeldOutScoring, Sequence[OfSpeaker]]]) -> list[list[list[HeldOutTrials]]]:
-    """Return the ``score`` of each scoring for each speaker's utterances, in less time than one by one.
+    """Return, for each scoring, each speaker and each utterance, its trials.
 
-    All are of one population: inner products with its training rows are made for all utterances at once.
+    These are every claim, then the nontarget ones again as if by unknown impostors. All scorings must be of one
+    population: inner products with its training rows are computed for all utterances at once.
     """
     begun = [scoring._begun(speech) for scoring, speech in parts]
     speakers = [speaker for _, speech in parts for speaker, _ in speech]

@@ -26,13 +26,13 @@ from pipeline.machines.workers import run_parallel
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
-# Claims on more speakers than so many others are drawn from, for each held-out utterance.
+# Most other speakers that a held-out utterance is claimed for: of more, so many are drawn.
 MOST_OTHERS = 60
-# Up to FEW speakers, each has more trials than there are machines, and machines are made without the speaker: for so
-# many speakers at once.
+# Up to FEW speakers, each has more trials than there are machines, so that machines are made without the speaker
+# (``SupervectorTraining.held_out_margins``): for TOGETHER_OF_FEW speakers at once.
 FEW, TOGETHER_OF_FEW = 64, 4
-# Whole utterances are held out if they are no less than such a share of what is wanted, and no more than such a share
-# of all speech.
+# Whole utterances are held out if they make up at least the first share of the speech that is wanted, and at most the
+# second of all speech.
 LEAST_WHOLE, MOST_WHOLE = 0.25, 0.75
 
 
@@ -43,7 +43,7 @@ class HeldOut:
     The trials were scored by the ``provisional`` model. The ``final`` one is None where it is still to be trained.
     """
 
-    voices: list[NewSpeaker]
+    newcomers: list[NewSpeaker]
     findings: list[Finding]
     trials: HeldOutTrials
     changed: HeldOutTrials | None
@@ -51,50 +51,50 @@ class HeldOut:
     final: SpeakerModel | None
 
 
-def hold_out_pass(trainer: Trainer, voices: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
-    """Score held-out utterances of ``voices`` by machines trained without them, and run the enrollment checks.
+def hold_out_pass(trainer: Trainer, newcomers: list[NewSpeaker], checks: ChecksConfig) -> HeldOut:
+    """Score held-out utterances of ``newcomers`` by machines trained without them, and run the enrollment checks.
 
     Raises EnrollmentRefusedError if nobody is left.
     """
     known, settings, progress = trainer.known, trainer.settings, trainer.progress
     before = known.trials()
-    findings = check_recordings(checks, voices, known)
+    findings = check_recordings(checks, newcomers, known)
     may_refuse = "refuse" in {checks.consistency, checks.matches}
     while True:
-        voices = _accepted(voices, findings)
-        cuts = [cut_of(voice.utterances, settings) for voice in voices]
-        trials, changed, provisional, final = _scored(trainer, voices, cuts, once=not may_refuse)
-        names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in voices}
+        newcomers = _accepted(newcomers, findings)
+        cuts = [cut_of(newcomer.utterances, settings) for newcomer in newcomers]
+        trials, changed, provisional, final = _scored(trainer, newcomers, cuts, once=not may_refuse)
+        names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in newcomers}
         everything = trials if before is None else HeldOutTrials.joined([before, trials])
-        new = check_trials(checks, voices, everything, names, settings)
+        new = check_trials(checks, newcomers, everything, names, settings)
         if not any(finding.refused for finding in new):
-            return HeldOut(voices, findings + new, trials, changed, provisional, final)
+            return HeldOut(newcomers, findings + new, trials, changed, provisional, final)
         findings += [finding for finding in new if finding.refused]  # the others are found again
         trainer = replace(trainer, progress=lambda stage, *steps: progress(f"again, {stage}", *steps))
 
 
 def _scored(
-    trainer: Trainer, voices: list[NewSpeaker], cuts: list[Cut], *, once: bool
+    trainer: Trainer, newcomers: list[NewSpeaker], cuts: list[Cut], *, once: bool
 ) -> tuple[HeldOutTrials, HeldOutTrials | None, Provisional, SpeakerModel | None]:
     """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any).
 
-    The machines that they were scored by are the third result. Where this is done ``once``, the voices keep what the
-    final pass reads alone; and where scoring leaves threads idle, that pass is made beside it: the fourth result.
+    The machines that scored them are the third result. Where this is done ``once``, the newcomers keep only what the
+    final pass reads; where threads would be idle, that pass runs at the same time, and its model is the fourth result.
     """
     settings = trainer.settings
-    kept = [voice.speech.changed(cut.kept) for voice, cut in zip(voices, cuts, strict=True)]
-    held_out = [voice.speech.changed(cut.held) for voice, cut in zip(voices, cuts, strict=True)]
+    kept = [newcomer.speech.mapped(cut.kept) for newcomer, cut in zip(newcomers, cuts, strict=True)]
+    held_out = [newcomer.speech.mapped(cut.held) for newcomer, cut in zip(newcomers, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
     held = [
-        [joined_to(speech.versions[number], frames) for number in (0, *voice.scored)]
-        for voice, speech in zip(voices, held_out, strict=True)
+        [joined_to(speech.versions[number], frames) for number in (0, *newcomer.scored)]
+        for newcomer, speech in zip(newcomers, held_out, strict=True)
     ]
-    prepared = trainer.prepared(voices, kept, held_out)
+    prepared = trainer.prepared(newcomers, kept, held_out)
     if once:
         del kept, held_out
         held = [[[trial.copied() for trial in version] for version in versions] for versions in held]
-        for voice in voices:
-            voice.keep_frame_vectors()
+        for newcomer in newcomers:
+            newcomer.keep_frame_vectors()
         give_back()
     provisional = trainer.provisional(prepared)
     model, solvers = provisional.model, provisional.solvers
@@ -111,8 +111,8 @@ def _scored(
         for recorded, *versions in held
     ]
     tasks: list[Callable[[], Any]] = [partial(_scores, trainer, scorings, of_each)]
-    if once and trainer.leaves_idle(len(voices)):
-        tasks.append(partial(trainer.final, voices, provisional))
+    if once and trainer.leaves_idle(len(newcomers)):
+        tasks.append(partial(trainer.final, newcomers, provisional))
     (trials, *changed), *final = run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=len(tasks))
     return trials, changed[0] if changed else None, provisional, final[0] if final else None
 
@@ -143,11 +143,11 @@ def _scores(
     ]
 
 
-def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:
+def _accepted(newcomers: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:
     """Return the speakers whom no finding refuses; raises EnrollmentRefusedError for nobody."""
     refused = [finding for finding in findings if finding.refused]
     names = {finding.speaker for finding in refused}
-    accepted = [voice for voice in voices if voice.name not in names]
+    accepted = [newcomer for newcomer in newcomers if newcomer.name not in names]
     if not accepted:
         checks = {name: ", ".join(f.check for f in refused if f.speaker == name) for name in sorted(names)}
         raise EnrollmentRefusedError(refused[0].reason, checks)
@@ -156,7 +156,7 @@ def _accepted(voices: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A hold-out split: the utterances after number ``first``, and all of that one but a leading ``share``."""
+    """A hold-out split: utterances after number ``first`` are held out, and all of that one but a leading ``share``."""
 
     first: int
     share: float

@@ -24,16 +24,16 @@ Utterances = list[FeatureBlock]
 class Speech:
     """One new speaker's speech, utterance by utterance.
 
-    ``versions[0]`` are the utterances as they were recorded; each further version holds an augmented one of each,
-    in the same order. ``pseudo_speakers`` hold them at another speed each. Augmented utterances may be without speech,
-    and are where there is no version of that kind.
+    ``versions[0]`` are the utterances as recorded; each further version holds an augmented one of each, in the same
+    order, and each of ``pseudo_speakers`` holds all of them at one other speed. An augmented utterance has no frames
+    where it has no speech, or where there is no version of that kind.
     """
 
     versions: list[Utterances]
     pseudo_speakers: list[Utterances]
 
-    def changed(self, change: Callable[[Utterances], Utterances]) -> Speech:
-        """Return the speech with ``change`` made to each version and each pseudo-speaker."""
+    def mapped(self, change: Callable[[Utterances], Utterances]) -> Speech:
+        """Return the speech with ``change`` applied to each version and each pseudo-speaker."""
         return Speech(list(map(change, self.versions)), list(map(change, self.pseudo_speakers)))
 
 
@@ -47,11 +47,12 @@ class Earlier:
 
 @dataclass
 class NewSpeaker:
-    """One new speaker; ``recordings`` are measured one by one, in the order of the utterances, where that was asked.
+    """One new speaker.
 
-    ``skipped`` are the files that could not be read, or hold no speech, with the reasons.
-    ``earlier`` is what is kept of one who was enrolled before. Held-out utterances are scored as they were recorded and
-    in the versions with numbers ``scored``; other versions have only the features that machines are trained on.
+    ``recordings`` are the measurements of the utterances, in order, where these were asked for; ``skipped`` the files
+    that could not be read or hold no speech, with the reasons; ``earlier`` what is kept of one who was enrolled before.
+    Held-out utterances are scored as recorded and in the versions with numbers ``scored``; other versions have only the
+    features that machines are trained on.
     """
 
     name: str
@@ -93,7 +94,7 @@ class NewSpeaker:
         return float(np.median(levels)) if levels else None
 
     def keep_frame_vectors(self) -> None:
-        """Free the memory of everything but the vectors of machines over frames."""
+        """Drop everything but the vectors of machines over frames."""
         self.speech = Speech([[replace(block, others={}) for block in self.utterances]], [])
 
     def after_earlier(self, name: str, rows: AnyArray) -> AnyArray:

@@ -14,7 +14,7 @@ from pipeline.audio.files import open_utterance
 from pipeline.audio.levels import Clipping
 from pipeline.audio.resampling import Resampler
 from pipeline.config import FeatureSettings
-from pipeline.features.fingerprints import RANGE_DB, FingerprintStream, Prints
+from pipeline.features.fingerprints import RANGE_DB, FingerprintStream, Prints, joined
 from pipeline.features.framing import FrameStream
 from pipeline.features.quality import SpeechMeter
 from pipeline.features.vad import VoiceActivityDetector, frame_level, speech_level
@@ -76,7 +76,7 @@ class RecordingMeter:
             resampler, fingerprints = self._streams
             self._prints.append(fingerprints.flush())
             self._measure(resampler.flush())
-        prints = np.concatenate([np.empty(0, dtype=np.uint32), *(part for part, _ in self._prints)])
+        prints = joined(part[:, 0] for part, _ in self._prints)
         levels = np.concatenate([np.empty(0), *(part for _, part in self._prints)])
         loud = (levels > np.maximum.accumulate(levels) - RANGE_DB) & (prints != 0)
         clipping, speech = self._clipping, self._speech

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pipeline.enrollment.solving import Named, machine_arrays, solve, voices_of
+from pipeline.enrollment.solving import Named, machine_arrays, solve, stored_segments
 from pipeline.enrollment.speech import Progress
 from pipeline.enrollment.training import rest_arrays
-from pipeline.machines.branches import RAW, UtteranceKind, utterance_kinds_of
+from pipeline.machines.branches import UtteranceKind, utterance_kinds_of
 from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs
 from pipeline.machines.training import one_vs_rest
@@ -114,9 +114,9 @@ def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[st
 
 def _supervectors(rest: SpeakerModel, kind: UtteranceKind, arrays: list[Named], shared: Named, jobs: int) -> None:
     """Solve the supervector machines of those who remain: the solution has everybody's speech in it."""
-    has_pseudo = kind.branch is RAW and rest.config.supervector.has_pseudo_speakers(len(rest))
-    voices = voices_of(rest, kind, has_pseudo=has_pseudo)
-    solver, inner = solve(voices, rest.config, kind, known=rest, jobs=jobs)
+    has_pseudo = kind.branch.has_pseudo_speakers(rest.config, len(rest))
+    segments = stored_segments(rest, kind, has_pseudo=has_pseudo)
+    solver, inner = solve(segments, rest.config, kind, known=rest, jobs=jobs)
     machines, everybody = machine_arrays(solver, kind, jobs=jobs)
     shared.update({**everybody, **inner})
     for own, machine in zip(arrays, machines, strict=True):

@@ -27,10 +27,10 @@ Numbers = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Voice:
-    """The speaker ``id``: supervectors (S, D) of ``segments``, and of those of ``pseudo``-speakers made of the voice.
+class SpeakerSegments:
+    """Supervectors (S, D) of the ``segments`` of speaker ``id``, and of those of each of the ``pseudo``-speakers.
 
-    So many of the last of each are of ``held_out`` utterances; a voice without these counts is never left out.
+    So many of the last of each are of ``held_out`` utterances; a speaker without these counts is never left out.
     """
 
     id: int
@@ -43,17 +43,17 @@ class Voice:
         """Return the speaker's segments and then each pseudo-speaker's."""
         return [self.segments, *self.pseudo]
 
-    def joined(self, held_out: Voice) -> Voice:
-        """Return this voice and behind it the ``held_out`` one, without pseudo-speakers who have no segments."""
+    def joined(self, held_out: SpeakerSegments) -> SpeakerSegments:
+        """Return these segments and then those ``held_out``, without pseudo-speakers who have none."""
         pairs = zip(self.parts, held_out.parts, strict=True)
         (segments, count), *pseudo = [(np.concatenate(both), len(both[1])) for both in pairs]
         made = [part for part in pseudo if len(part[0])]
-        return Voice(self.id, segments, [rows for rows, _ in made], [count, *(count for _, count in made)])
+        return SpeakerSegments(self.id, segments, [rows for rows, _ in made], [count, *(count for _, count in made)])
 
-    def thinned(self, most: int, of_pseudo: int) -> tuple[Voice, Numbers]:
-        """Return the voice with no more than ``most`` segments, and their numbers among all of the voice.
+    def thinned(self, most: int, of_pseudo: int) -> tuple[SpeakerSegments, Numbers]:
+        """Return ``most`` of the segments at most, and ``of_pseudo`` of each pseudo-speaker, with their numbers.
 
-        Pseudo-speakers have no more than ``of_pseudo`` each.
+        Segments are numbered through all ``parts``.
         """
         caps = [most, *[of_pseudo] * len(self.pseudo)]
         picked = [evenly(len(part), cap) for part, cap in zip(self.parts, caps, strict=True)]
@@ -64,42 +64,42 @@ class Voice:
         ]
         starts = np.cumsum([0, *map(len, self.parts)])
         numbers = np.concatenate([start + rows for start, rows in zip(starts, picked, strict=False)])
-        return Voice(self.id, kept[0], kept[1:], held_out), numbers
+        return SpeakerSegments(self.id, kept[0], kept[1:], held_out), numbers
 
 
-def voices_of(model: SpeakerModel, kind: UtteranceKind, *, has_pseudo: bool) -> list[Voice]:
-    """Return everybody's voice in ``model``, with the pseudo-speakers where it ``has_pseudo``-speakers."""
+def stored_segments(model: SpeakerModel, kind: UtteranceKind, *, has_pseudo: bool) -> list[SpeakerSegments]:
+    """Return everybody's segments in ``model``, with those of pseudo-speakers where it ``has_pseudo``-speakers."""
     if not len(model):
         return []
     pseudo = model.pseudo_segments() if has_pseudo else [[] for _ in model.speakers]
     rows = zip(model.speakers, model.segments(kind), pseudo, strict=True)
-    return [Voice(speaker.id, segments, made) for speaker, segments, made in rows]
+    return [SpeakerSegments(speaker.id, segments, made) for speaker, segments, made in rows]
 
 
 def solve(
-    voices: Sequence[Voice],
+    speakers: Sequence[SpeakerSegments],
     config: Config,
     kind: UtteranceKind,
     *,
     known: SpeakerModel | None = None,
     jobs: int = 1,
 ) -> tuple[SupervectorTraining, Named]:
-    """Solve the supervector machines of ``voices``, from as many segments as ``machines.gram_gib`` has room for.
+    """Solve the supervector machines of ``speakers``, from as many segments as ``machines.gram_gib`` has room for.
 
-    Where they are too many, the voices with most are thinned out evenly. Inner products that the ``known`` model keeps
-    are not computed again; those to keep now are the second result. Raises ConfigError where there is no room for one
+    Where they are too many, those with most are thinned out evenly. Inner products that the ``known`` model keeps are
+    not computed again; those to keep now are the second result. Raises ConfigError where there is no room for one
     segment each.
     """
-    parts = [part for voice in voices for part in voice.parts]
+    parts = [part for one in speakers for part in one.parts]
     cap = _cap([len(part) for part in parts], config, kind)
-    some, numbers = zip(*(voice.thinned(cap, cap) for voice in voices), strict=True)
-    rows = np.repeat(np.array([voice.id for voice in voices], dtype=np.uint64), [len(its) for its in numbers])
+    some, numbers = zip(*(one.thinned(cap, cap) for one in speakers), strict=True)
+    rows = np.repeat(np.array([one.id for one in speakers], dtype=np.uint64), [len(its) for its in numbers])
     names = rows, np.concatenate(numbers).astype(np.uint32)
     solver = SupervectorTraining(
-        [voice.segments for voice in some],
+        [one.segments for one in some],
         ridge=kind.branch.settings(config).ridge,
-        pseudo_speakers=[voice.pseudo for voice in some],
-        held_out=[voice.held_out for voice in some],
+        pseudo_speakers=[one.pseudo for one in some],
+        held_out=[one.held_out for one in some],
         known=_known(known, kind, *names),
         jobs=jobs,
     )
@@ -113,14 +113,15 @@ def most_rows(config: Config) -> int:
 
 
 def _cap(sizes: Sequence[int], config: Config, kind: UtteranceKind) -> int:
-    """Return the most segments of a voice with which the Gram matrix of voices of ``sizes`` fits."""
+    """Return the most segments of each that fit, of speakers and pseudo-speakers with ``sizes`` (N,) segments."""
     most = most_rows(config)
     counts = np.array(sizes)
     caps = [cap for cap in range(1, max(sizes) + 1) if np.minimum(counts, cap).sum() <= most]
     if not caps:
         raise ConfigError(
-            f"machines.gram_gib: {config.machines.gram_gib:g} GiB hold a Gram matrix of {most} segments of speech, and"
-            f" there are {len(sizes)} voices; raise it, or leave {kind.name} out of machines.kinds"
+            f"machines.gram_gib: {config.machines.gram_gib:g} GiB hold a Gram matrix of {most} segments of speech,"
+            f" and there are {len(sizes)} speakers and pseudo-speakers; raise it, or leave {kind.name} out of"
+            " machines.kinds"
         )
     return caps[-1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from pipeline.config import Analysis, Config, FeatureSettings
 from pipeline.enrollment.new_speakers import NewSpeaker, Speech, Utterances
 from pipeline.enrollment.quality import Recording, RecordingMeter
 from pipeline.errors import AudioError, NotEnoughSpeechError
-from pipeline.features.frontend import Listener, features_of, read_features
+from pipeline.features.frontend import features_of, read_features
 from pipeline.features.quality import NARROW_DB
 from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.branches import EMBEDDED, NORMALISED, RAW, Branch, reads_augmented, utterance_kinds_of
@@ -49,20 +49,10 @@ def read_speech(
 
     ``enrolled`` speakers are known already; recordings are ``measured`` where that is asked.
     """
-    population = enrolled + len(speakers)
-    augmenter = _augmenter(speakers, settings, population)
-    versions, pseudo_speakers = (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
-    most = max(1, ENOUGH_CHANGED // population)
-    voices = {
-        name: NewSpeaker(
-            name,
-            Speech([[] for _ in range(versions)], [[] for _ in range(pseudo_speakers)]),
-            scored=by_turns(range(1, versions), most, place),
-        )
-        for place, name in enumerate(speakers, start=enrolled)
-    }
+    augmenter = _augmenter(speakers, settings, enrolled + len(speakers))
+    newcomers = _unread(speakers, augmenter, enrolled)
     tasks = [
-        (name, number, voices[name].scored, replace(utterance, path=path_for(utterance.path, workers)))
+        (name, number, newcomers[name].scored, replace(utterance, path=path_for(utterance.path, workers)))
         for name in speakers
         for number, utterance in enumerate(speakers[name])
     ]
@@ -72,14 +62,28 @@ def read_speech(
     for (owner, *_, utterance), result in zip(tasks, results, strict=True):
         progress("reading", 1, len(tasks))
         if isinstance(result, AudioError):
-            voices[owner].skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
+            newcomers[owner].skipped.append((utterance.path, str(result).removeprefix(f"{utterance.path}: ")))
             continue
         speech, recording = result
         if not len(speech.versions[0][0].vectors):
-            voices[owner].skipped.append((utterance.path, "no speech was found in it"))
+            newcomers[owner].skipped.append((utterance.path, "no speech was found in it"))
             continue
-        voices[owner].add(speech, recording)
-    return list(voices.values()), [one for voice in voices.values() for one in voice.skipped]
+        newcomers[owner].add(speech, recording)
+    return list(newcomers.values()), [one for newcomer in newcomers.values() for one in newcomer.skipped]
+
+
+def _unread(names: Collection[str], augmenter: Augmenter | None, enrolled: int) -> dict[str, NewSpeaker]:
+    """Return new speakers by name, without any speech yet, who come after those ``enrolled``."""
+    versions, pseudo_speakers = (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
+    most = max(1, ENOUGH_CHANGED // (enrolled + len(names)))
+    return {
+        name: NewSpeaker(
+            name,
+            Speech([[] for _ in range(versions)], [[] for _ in range(pseudo_speakers)]),
+            scored=by_turns(range(1, versions), most, place),
+        )
+        for place, name in enumerate(names, start=enrolled)
+    }
 
 
 def _read(
@@ -92,13 +96,18 @@ def _read(
     """Return the speech of one utterance, and its measurements; ``how`` is as ``read_speech`` has it."""
     settings, augmenter, measured = how
     meter = RecordingMeter(utterance.path, settings.features) if measured else None
-    listen = None if meter is None else meter.push
+    listen = (lambda *_: None) if meter is None else meter.push
     try:
         mix = Downmix(str(utterance.path), utterance.channel)
         if augmenter is None:
             speech = Speech([[read_features(utterance, settings.features, listen=listen, mix=mix)]], [])
         else:
-            speech = _augmented(augmenter, utterance, settings, (speaker, number), scored, listen, mix)
+            samples, rate = read_samples(utterance, mix)
+            pieces = np.array_split(samples, max(1, math.ceil(len(samples) / (PIECE_SECONDS * rate))))
+            for piece in pieces:
+                listen(piece, rate)
+            place = (speaker, number, str(utterance.path))
+            speech = _augmented(augmenter, pieces, rate, settings, place, scored)
         return speech, None if meter is None else meter.finish(channels_differ=mix.channels_differ)
     except AudioError as error:
         return error
@@ -108,32 +117,26 @@ def _augmenter(speakers: Mapping[str, Sequence[Utterance]], settings: Config, po
     """Return the augmenter for the utterance machines of ``population`` speakers, None where no machine needs one."""
     machines = settings.machines.kinds
     kinds = settings.augmentation.kinds if reads_augmented(machines) else ()
-    is_raw = any(kind.branch is RAW for kind in utterance_kinds_of(machines))
-    has_pseudo = is_raw and settings.supervector.has_pseudo_speakers(population)
+    has_pseudo = any(kind.branch.has_pseudo_speakers(settings, population) for kind in utterance_kinds_of(machines))
     speeds = settings.supervector.speeds if has_pseudo else ()
     return Augmenter(settings, speakers, kinds=kinds, speeds=speeds) if kinds or speeds else None
 
 
 def _augmented(
     augmenter: Augmenter,
-    utterance: Utterance,
+    pieces: Sequence[Samples],
+    rate: int,
     settings: Config,
-    place: tuple[str, int],
+    place: tuple[str, int, str],
     scored: Sequence[int],
-    listen: Listener | None,
-    mix: Downmix,
 ) -> Speech:
-    """Return the speech of the utterance at ``place``, a speaker's number so many, and of its augmented versions.
+    """Return the speech of one utterance, and of its augmented versions, none where there is no speech.
 
-    There are none where there is no speech. Those that are not ``scored`` have what machines are trained on alone. A
-    long recording is read piece by piece: all versions of all of it would take gigabytes.
+    It is the utterance at ``place``: of a speaker, with a number, in a file. Versions that are not ``scored`` have only
+    what machines are trained on. Long recordings are analysed in ``pieces`` (n,): all versions of all of it would take
+    gigabytes.
     """
-    samples, rate = read_samples(utterance, mix)
-    made = []
-    for piece in np.array_split(samples, max(1, math.ceil(len(samples) / (PIECE_SECONDS * rate)))):
-        if listen is not None:
-            listen(piece, rate)
-        made.append(_of_piece(augmenter, piece, rate, settings, (*place, str(utterance.path)), scored))
+    made = [_of_piece(augmenter, piece, rate, settings, place, scored) for piece in pieces]
     spoken = [one for one in made if one.versions[1:] or one.pseudo_speakers] or made[:1]
     return Speech(_end_to_end([one.versions for one in spoken]), _end_to_end([one.pseudo_speakers for one in spoken]))
 
@@ -151,7 +154,7 @@ def _of_piece(
     place: tuple[str, int, str],
     scored: Sequence[int],
 ) -> Speech:
-    """Return as ``_augmented`` the speech of ``samples`` (n,) of an utterance; its path comes last in ``place``."""
+    """Return as ``_augmented`` the speech of the ``samples`` (n,) of one piece."""
     speaker, number, where = place
     of_versions = settings.features.for_utterances
     recorded = features_of(samples, rate, settings.features, where=where)
@@ -195,23 +198,23 @@ def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
     return [*versions, *versions][first : first + min(most, len(versions))]
 
 
-def audible(voices: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
+def audible(newcomers: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
     """Separate speakers with enough speech from those without; raises NotEnoughSpeechError if nobody has enough.
 
     Reasons name the first file of a speaker that could not be used, and the error the first of all.
     """
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
-    short = [voice for voice in voices if not voice.frames or voice.counts[0] * step < needed]
+    short = [newcomer for newcomer in newcomers if not newcomer.frames or newcomer.counts[0] * step < needed]
 
-    def error_of(voice: NewSpeaker, more: list[str]) -> NotEnoughSpeechError:
-        where = f"speaker {voice.name!r}"
-        return NotEnoughSpeechError(where, seconds=voice.frames * step, needed=needed, more="; ".join(more))
+    def error_of(newcomer: NewSpeaker, more: list[str]) -> NotEnoughSpeechError:
+        where = f"speaker {newcomer.name!r}"
+        return NotEnoughSpeechError(where, seconds=newcomer.frames * step, needed=needed, more="; ".join(more))
 
-    if voices and len(short) == len(voices):
-        others = [f"so for {len(voices) - 1} more speakers"] if len(voices) > 1 else []
-        raise error_of(voices[0], others + _unused([one for voice in voices for one in voice.skipped]))
-    refused = {voice.name: str(error_of(voice, _unused(voice.skipped))) for voice in short}
-    return [voice for voice in voices if voice.name not in refused], list(refused.items())
+    if newcomers and len(short) == len(newcomers):
+        others = [f"so for {len(newcomers) - 1} more speakers"] if len(newcomers) > 1 else []
+        raise error_of(newcomers[0], others + _unused([one for newcomer in newcomers for one in newcomer.skipped]))
+    refused = {newcomer.name: str(error_of(newcomer, _unused(newcomer.skipped))) for newcomer in short}
+    return [newcomer for newcomer in newcomers if newcomer.name not in refused], list(refused.items())
 
 
 def _unused(skipped: Sequence[tuple[Path, str]]) -> list[str]:

@@ -41,11 +41,11 @@ FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 
 @dataclass(frozen=True)
 class Prepared:
-    """New speakers' speech as training takes it: vectors of machines over frames, and what all else is made of.
+    """What machines of new speakers are trained on.
 
-    ``kept`` are the speakers without held-out utterances, with those vectors alone, and ``own_kept`` their own arrays:
-    condition vectors and the pitch histogram. ``own`` are those of all speech, and ``branches`` what each
-    branch's machines over utterances are made of.
+    ``kept`` are the speakers without held-out utterances, with the vectors of machines over frames alone, and
+    ``own_kept`` the arrays that each one's speech alone gives: condition vectors and the pitch histogram. ``own`` are
+    those arrays of all speech, ``branches`` what each branch's machines over utterances are trained on.
     """
 
     kept: list[NewSpeaker]
@@ -56,10 +56,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Provisional:
-    """A ``model`` without held-out utterances, and what the final one takes besides vectors of machines over frames.
-
-    That is, as ``Prepared`` has them, each branch and each new speaker's ``own`` arrays.
-    """
+    """A ``model`` trained without held-out utterances, and what the final one takes from ``Prepared``."""
 
     model: SpeakerModel
     branches: dict[Branch, BranchTraining]
@@ -67,7 +64,7 @@ class Provisional:
 
     @property
     def solvers(self) -> dict[UtteranceKind, SupervectorTraining]:
-        """Return the solvers of supervector machines, which can leave out more speech and a speaker."""
+        """Return the solvers of supervector machines, which can leave out held-out segments and a speaker."""
         return {
             kind: made.solver
             for kind in utterance_kinds_of(self.model.config.machines.kinds)
@@ -88,15 +85,15 @@ class Trainer:
     workers: Workers
     progress: Progress
 
-    def prepared(self, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]) -> Prepared:
-        """Return what training takes of the speech of new ``voices``, of which so much is ``kept``."""
-        beside, trainers = self._trainers_of(len(voices))
-        tasks = ((trainer, self.known, voices, kept, held_out) for trainer in trainers)
+    def prepared(self, newcomers: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]) -> Prepared:
+        """Return what machines of ``newcomers`` are trained on, by their speech ``kept`` and ``held_out``."""
+        beside, trainers = self._trainers_of(len(newcomers))
+        tasks = ((trainer, self.known, newcomers, kept, held_out) for trainer in trainers)
         branches = run_parallel(UtteranceTrainer.prepared, tasks, jobs=beside)
-        some = [replace(voice, speech=speech) for voice, speech in zip(voices, kept, strict=True)]
-        own_kept, own = list(map(self._own, some)), list(map(self._own, voices))
-        for voice in some:
-            voice.keep_frame_vectors()
+        some = [replace(newcomer, speech=speech) for newcomer, speech in zip(newcomers, kept, strict=True)]
+        own_kept, own = list(map(self._own, some)), list(map(self._own, newcomers))
+        for newcomer in some:
+            newcomer.keep_frame_vectors()
         made = {trainer.branch: branch for trainer, branch in zip(trainers, branches, strict=True)}
         return Prepared(some, own_kept, own, made)
 
@@ -113,36 +110,36 @@ class Trainer:
             model, made[trainer.branch] = trainer.trained(model, branch, whole=False), branch
         return Provisional(model, made, prepared.own)
 
-    def final(self, voices: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
-        """Train the same on all speech of the new ``voices``; only vectors of machines over frames are read."""
-        model = self._assembled(voices, self._frame_machines(voices, "training"))
+    def final(self, newcomers: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
+        """Train all machines on all speech of the ``newcomers``, of which only vectors of single frames are read."""
+        model = self._assembled(newcomers, self._frame_machines(newcomers, "training"))
         for trainer in self._trainers(self.workers.jobs):
             model = trainer.trained(model, provisional.branches[trainer.branch], whole=True)
         return model.changed(provisional.own, {})
 
-    def leaves_idle(self, voices: int) -> bool:
-        """Return True where a thread for each of so many new ``voices`` would leave some idle."""
-        return voices < jobs_of(self.workers.jobs)
+    def leaves_idle(self, newcomers: int) -> bool:
+        """Return True where there are more threads than ``newcomers``."""
+        return newcomers < jobs_of(self.workers.jobs)
 
-    def _trainers_of(self, voices: int) -> tuple[int, list[UtteranceTrainer]]:
-        """Return how many branches of so many new ``voices`` to train beside each other, and their trainers."""
+    def _trainers_of(self, newcomers: int) -> tuple[int, list[UtteranceTrainer]]:
+        """Return how many branches are trained at once for so many ``newcomers``, and the trainer of each branch."""
         jobs = jobs_of(self.workers.jobs)
-        beside, each = (jobs, 1) if self.leaves_idle(voices) else (1, jobs)
+        beside, each = (jobs, 1) if self.leaves_idle(newcomers) else (1, jobs)
         return beside, self._trainers(each)
 
     def _trainers(self, jobs: int) -> list[UtteranceTrainer]:
-        """Return the trainer of each branch that the settings have machines of, on so many threads."""
+        """Return the trainer of each branch that the settings have machines of, each on ``jobs`` threads."""
         branches = trained_branches(self.settings.machines.kinds)
         return [UtteranceTrainer(self.settings, branch, jobs, self.progress) for branch in branches]
 
-    def _frame_machines(self, voices: Sequence[NewSpeaker], stage: str) -> Population:
+    def _frame_machines(self, newcomers: Sequence[NewSpeaker], stage: str) -> Population:
         settings = self.settings
         known = self.known.machines(FRAME_KINDS & {*settings.machines.kinds}) if len(self.known) else None
-        tasks = (voice.weighed(joined(voice.utterances).vectors) for voice in voices)
+        tasks = (newcomer.weighed(joined(newcomer.utterances).vectors) for newcomer in newcomers)
         books = []
-        for book in self.workers.map(_codebook, tasks, common=settings, many=len(voices)):
+        for book in self.workers.map(_codebook, tasks, common=settings, many=len(newcomers)):
             books.append(book)
-            self.progress(f"{stage}: codebooks", 1, len(voices))
+            self.progress(f"{stage}: codebooks", 1, len(newcomers))
         old = [] if known is None else [known.pool.codebook(number) for number in range(len(known))]
         pool = Pool.of([*old, *books], settings.machines.sigma)
         table = self.known.cohort_table if len(self.known) else None
@@ -157,52 +154,51 @@ class Trainer:
             progress=lambda done: self.progress(f"{stage}: machines", done, total),
         )
 
-    def _own(self, voice: NewSpeaker) -> Arrays:
-        """Return the arrays that are made of a new speaker's speech alone, but for machines over frames."""
-        return {**self._conditions(voice), **self._pitch(voice)}
+    def _own(self, newcomer: NewSpeaker) -> Arrays:
+        """Return the arrays that a new speaker's speech alone gives, machines over frames aside."""
+        return {**self._conditions(newcomer), **self._pitch(newcomer)}
 
-    def _pitch(self, voice: NewSpeaker) -> Arrays:
+    def _pitch(self, newcomer: NewSpeaker) -> Arrays:
         """Return the pitch histogram of a new speaker's recordings, where the settings have that kind."""
         if PITCH.name not in self.settings.machines.kinds:
             return {}
         pitches = PitchCounts(self.settings.pitch)
         counts = pitches.none
-        for block in voice.utterances:
-            counts = pitches.running(block.of("pitch"), block.below_peak, counts)
-        return {PITCH.array: voice.averaged(PITCH.array, pitches.shares(counts))}
+        for block in newcomer.utterances:
+            counts = pitches.running_sums(block.of("pitch"), block.below_peak, counts)
+        return {PITCH.array: newcomer.averaged(PITCH.array, pitches.shares(counts))}
 
-    def _conditions(self, voice: NewSpeaker) -> Arrays:
+    def _conditions(self, newcomer: NewSpeaker) -> Arrays:
         """Return condition vectors of a new speaker's speech, where there are augmented versions."""
-        recorded, *versions = voice.speech.versions
+        recorded, *versions = newcomer.speech.versions
         if not versions:
             return {}
         changed = [block for version in versions for block in version]
         made = {
-            name: voice.after_earlier(name, _condition_vectors(part, self.settings))
+            name: newcomer.after_earlier(name, _condition_vectors(part, self.settings))
             for name, part in zip(CONDITIONS, (recorded, changed), strict=True)
         }
         return {name: rows for name, rows in made.items() if len(rows)}
 
-    def _assembled(self, voices: Sequence[NewSpeaker], population: Population) -> SpeakerModel:
+    def _assembled(self, newcomers: Sequence[NewSpeaker], population: Population) -> SpeakerModel:
         """Return a model with the machines over frames of everybody."""
         pool, known, step = population.pool, self.known, self.settings.features.step_seconds
         speakers, arrays = list(known.speakers), list(known.arrays)
-        for number, voice in enumerate(voices, start=len(speakers)):
+        for number, newcomer in enumerate(newcomers, start=len(speakers)):
             size = len(pool.codebook(number))
-            frames, utterances = voice.counts
-            speakers.append(Speaker(voice.id, voice.name, self.role, frames * step, frames, utterances, size))
-            arrays.append(
-                {
-                    "centroids": pool.codebook(number),
-                    "one_class": population.one_class_coef[pool.rows(number)],
-                    "one_class_bias": population.one_class_bias[number : number + 1],
-                }
-            )
+            frames, utterances = newcomer.counts
+            speakers.append(Speaker(newcomer.id, newcomer.name, self.role, frames * step, frames, utterances, size))
+            own = {
+                "centroids": pool.codebook(number),
+                "one_class": population.one_class_coef[pool.rows(number)],
+                "one_class_bias": population.one_class_bias[number : number + 1],
+            }
             if self.settings.duplicate_audio.keep:
-                prints = all_prints(one.prints for one in voice.recordings)
-                arrays[-1] = {**arrays[-1], "fingerprints": voice.after_earlier("fingerprints", prints)}
-            if (level := voice.high_db) is not None:
-                arrays[-1] = {**arrays[-1], "high_band": np.array([level])}
+                prints = all_prints(one.prints for one in newcomer.recordings)
+                own["fingerprints"] = newcomer.after_earlier("fingerprints", prints)
+            if (level := newcomer.high_db) is not None:
+                own["high_band"] = np.array([level])
+            arrays.append(own)
         shared: dict[str, NDArray[np.generic]] = {}
         if population.cohort_table is not None:
             shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)

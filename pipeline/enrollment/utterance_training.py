@@ -1,7 +1,7 @@
 """Training of the machines over whole utterances: background models, supervector machines and adapted GMMs.
 
-Segments of speech enter the normalised kinds as trials do: utterances are joined to the length of a trial, posteriors
-of components are by the mean so far, and statistics less the mean of all.
+Normalised machines are trained on speech as they will score it: utterances are joined to the length of a trial,
+posteriors of components are of frames less the mean so far, and statistics of frames less the mean of all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.config import Config
 from pipeline.enrollment.new_speakers import NewSpeaker, Speech, Utterances
-from pipeline.enrollment.solving import Named, Voice, machine_arrays, most_rows, solve, voices_of
+from pipeline.enrollment.solving import Named, SpeakerSegments, machine_arrays, most_rows, solve, stored_segments
 from pipeline.enrollment.speech import Progress, by_turns
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.branches import (
@@ -49,23 +49,23 @@ Backgrounds = Mapping[Background, BackgroundModel]
 Weighed = dict[Background, list[Segment]]
 """Frames and posteriors of each of several utterances, under each background model."""
 
-# Pseudo-speakers made of a speaker's voice have one in so many of the speaker's most segments.
+# The most segments of a pseudo-speaker are those of a speaker divided by this.
 PSEUDO_SHARE = 2
-# Of more frames than so many times those that a background model is fitted to, every so many are taken.
+# Frames that those of a background model are drawn from, as a multiple: of more, only every n-th is read.
 FRAMES_TO_DRAW_FROM = 4
 
 
 @dataclass(frozen=True)
 class BranchTraining:
-    """Material of a branch's machines of new speakers.
+    """What the machines of a branch are trained on.
 
-    Each new speaker has a voice, and arrays: ``kept`` of speech without held-out utterances, ``everything`` of all of
-    it. Once supervector machines are solved there is a ``solver``, and ``inner`` are the inner products that the store
-    keeps for it.
+    Each new speaker has ``segments`` and arrays: ``kept`` of the speech without held-out utterances, ``everything`` of
+    all of it. Once supervector machines are solved there is a ``solver``, and the ``inner`` products that the store
+    keeps.
     """
 
     ubms: Backgrounds
-    voices: list[Voice]
+    segments: list[SpeakerSegments]
     kept: list[Named]
     everything: list[Named]
     solver: SupervectorTraining | None = None
@@ -74,7 +74,7 @@ class BranchTraining:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Background models, groups of their components, and counts of speakers, which all voices are trained with."""
+    """Background models, groups of their components, and numbers of speakers ``known`` before and in all."""
 
     ubms: Backgrounds
     groups: Mapping[UtteranceKind, Sequence[Numbers]]
@@ -97,32 +97,31 @@ class UtteranceTrainer:
         return [kind for kind in utterance_kinds_of(self.settings.machines.kinds) if kind.branch is self.branch]
 
     def prepared(
-        self, known: SpeakerModel, voices: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]
+        self, known: SpeakerModel, newcomers: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]
     ) -> BranchTraining:
-        """Return what machines of ``known`` speakers and new ``voices`` are made of: speech ``kept`` or ``held_out``.
+        """Return what machines of ``newcomers`` are trained on, by their speech ``kept`` and ``held_out``.
 
-        Background models are those of the known speakers, or else trained on the speech that is kept. ``solved`` reads
-        no speech.
+        Background models are those of the ``known`` speakers, or else trained on the speech that is kept.
         """
-        population = len(known) + len(voices)
+        population = len(known) + len(newcomers)
         ubms = known.ubms(self.branch) or self.ubms(kept, population)
         groups = {
             kind: component_groups(_mixture(ubms, kind).means, self.settings.gmm.groups)
             for kind in self.kinds
             if kind.machine == "gmm"
         }
-        tasks = zip(voices, kept, held_out, range(len(known), population), strict=True)
+        tasks = zip(newcomers, kept, held_out, range(len(known), population), strict=True)
         shared = _Shared(ubms, groups, len(known), population)
-        each = run_parallel(partial(self._of_voice, shared), tasks, jobs=self.jobs)
+        each = run_parallel(partial(self._of_newcomer, shared), tasks, jobs=self.jobs)
         new, of_kept, of_everything = map(list, zip(*each, strict=True))
         return BranchTraining(ubms, new, of_kept, of_everything)
 
     def solved(self, known: SpeakerModel, made: BranchTraining) -> BranchTraining:
-        """Return what was ``made`` of new speakers, with everybody's supervector machines where there are any."""
+        """Return what was ``made`` of new speakers, with everybody's supervector machines solved; reads no speech."""
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
-            # From what the store will hold, so that enrolling together or one by one differs in nothing else.
-            has_pseudo = self._has_pseudo_speakers(len(known) + len(made.voices))
-            everybody = [*voices_of(known, kind, has_pseudo=has_pseudo), *made.voices]
+            # Segments at the stored precision, so that enrolling together or one by one does not differ in these.
+            has_pseudo = self.branch.has_pseudo_speakers(self.settings, len(known) + len(made.segments))
+            everybody = [*stored_segments(known, kind, has_pseudo=has_pseudo), *made.segments]
             solver, inner = solve(everybody, self.settings, kind, known=known, jobs=self.jobs)
             made = replace(made, solver=solver, inner=inner)
         return made
@@ -142,20 +141,20 @@ class UtteranceTrainer:
                 model = model.changed([none] * len(model), {f"{kind.array}.mean": made.solver.solution.mean})
         return model
 
-    def _of_voice(
-        self, shared: _Shared, voice: NewSpeaker, kept: Speech, held_out: Speech, number: int
-    ) -> tuple[Voice, Named, Named]:
-        """Return the new ``voice`` with its ``number``, and its arrays of speech that is kept and of everything.
+    def _of_newcomer(
+        self, shared: _Shared, newcomer: NewSpeaker, kept: Speech, held_out: Speech, number: int
+    ) -> tuple[SpeakerSegments, Named, Named]:
+        """Return the segments of the ``newcomer`` with this ``number``, and arrays of speech kept and of everything.
 
-        GMMs are adapted here: statistics of everybody would take more memory.
+        GMMs are adapted here: everybody's statistics together would take more memory.
         """
         share, most = self.settings.threshold.holdout, self._most_segments(shared.population)
         (first, statistics), (held, more) = (
-            self._material(shared, voice.id, speech, number, max(1, round(part * most)))
+            self._material(shared, newcomer.id, speech, number, max(1, round(part * most)))
             for speech, part in ((kept, 1.0 - share), (held_out, share))
         )
-        everything = self._after_earlier(voice, first.joined(held))
-        of_kept, of_everything = (self._gmms(shared, voice, sums) for sums in (statistics, statistics + more))
+        everything = self._after_earlier(newcomer, first.joined(held))
+        of_kept, of_everything = (self._gmms(shared, newcomer, sums) for sums in (statistics, statistics + more))
         if any(kind.machine == "supervector" for kind in self.kinds):
             of_everything |= dict(zip(self._names(everything), everything.parts, strict=True))
         branches = trained_branches(self.settings.machines.kinds)
@@ -176,7 +175,7 @@ class UtteranceTrainer:
         settings, prior = background.settings(self.settings), self.branch.mean_prior(self.settings)
         total = sum(len(block.vectors) for part in parts for block in part)
         every = max(1, total // (FRAMES_TO_DRAW_FROM * MIXTURE_FRAMES))
-        # Joined one after another, and few frames of each kept: together they take as much memory as all speech.
+        # Of each utterance only the frames drawn are held: all of them would take as much memory as all speech.
         frames = (block.of(background.analysis) for part in parts for block in self._joined(part))
         return train_ubm(
             np.concatenate([(vectors - running_mean(vectors, prior))[::every].copy() for vectors in frames]),
@@ -187,22 +186,19 @@ class UtteranceTrainer:
             mean_prior=prior,
         )
 
-    def _has_pseudo_speakers(self, speakers: int) -> bool:
-        return self.branch is RAW and self.settings.supervector.has_pseudo_speakers(speakers)
-
     def _most_segments(self, population: int) -> int:
         """Return the most segments of each speaker: as many as there is room for once all of a ``population`` are in.
 
-        They are longer then, which tells more of a voice than leaving some of the shorter ones out.
+        With fewer, each segment is longer, which tells more of a voice than short segments of which some are left out.
         """
-        pseudo = len(self.settings.supervector.speeds) * self._has_pseudo_speakers(population)
+        pseudo = len(self.settings.supervector.speeds) * self.branch.has_pseudo_speakers(self.settings, population)
         room = most_rows(self.settings) / (population * (1.0 + pseudo / PSEUDO_SHARE))
         return min(self.branch.settings(self.settings).max_segments, max(1, int(room)))
 
     def _own(self, speech: Speech, population: int) -> Speech:
         """Return the part of ``speech`` that the branch is trained on."""
         versions = speech.versions[:1] if self.branch is RAW else speech.versions
-        return Speech(versions, speech.pseudo_speakers * self._has_pseudo_speakers(population))
+        return Speech(versions, speech.pseudo_speakers * self.branch.has_pseudo_speakers(self.settings, population))
 
     def _joined(self, utterances: Utterances) -> list[FeatureBlock]:
         """Return utterances with speech, joined to the length of a trial where they are normalised."""
@@ -211,10 +207,12 @@ class UtteranceTrainer:
             return spoken
         return joined_to(spoken, self.settings.threshold.trial_seconds / self.settings.features.step_seconds)
 
-    def _material(self, shared: _Shared, speaker: int, speech: Speech, number: int, most: int) -> tuple[Voice, Array]:
-        """Return the voice of a ``speaker`` and, for GMMs, the statistics (K, 1 + d) of all the ``speech``.
+    def _material(
+        self, shared: _Shared, speaker: int, speech: Speech, number: int, most: int
+    ) -> tuple[SpeakerSegments, Array]:
+        """Return the segments of a ``speaker`` and, for GMMs, the statistics (K, 1 + d) of all the ``speech``.
 
-        With fewer segments than versions, they are of some versions by turns.
+        With fewer segments than versions of the speech, they are of some of the versions, by turns.
         """
         ubms, speech = shared.ubms, self._own(speech, shared.population)
         segments, pseudo, statistics = np.empty((0, 0), dtype=np.float16), [], np.empty((0, 0))
@@ -229,27 +227,27 @@ class UtteranceTrainer:
             segments = np.concatenate(own)
             read = {background: ubms[background] for background in kind.backgrounds}
             pseudo = [
-                self._supervectors(ubms, kind, self._weighed(read, voice), max(1, most // PSEUDO_SHARE))
-                for voice in speech.pseudo_speakers
+                self._supervectors(ubms, kind, self._weighed(read, pseudo_speaker), max(1, most // PSEUDO_SHARE))
+                for pseudo_speaker in speech.pseudo_speakers
             ]
-        return Voice(speaker, segments, pseudo), statistics
+        return SpeakerSegments(speaker, segments, pseudo), statistics
 
-    def _after_earlier(self, voice: NewSpeaker, made: Voice) -> Voice:
-        """Return a speaker's supervectors after those that are kept from before, as many as the settings allow."""
-        if voice.earlier is None:
+    def _after_earlier(self, newcomer: NewSpeaker, made: SpeakerSegments) -> SpeakerSegments:
+        """Return a speaker's segments after those that are kept from before, as many as the settings allow."""
+        if newcomer.earlier is None:
             return made
         most = self.branch.settings(self.settings).max_segments
-        own, *pseudo = map(voice.after_earlier, self._names(made), made.parts)
+        own, *pseudo = map(newcomer.after_earlier, self._names(made), made.parts)
         return replace(made, segments=own, pseudo=pseudo).thinned(most, max(1, most // PSEUDO_SHARE))[0]
 
-    def _names(self, made: Voice) -> list[str]:
-        """Return the names by which the store knows the parts of a voice."""
+    def _names(self, made: SpeakerSegments) -> list[str]:
+        """Return the names of the arrays that hold the parts of a speaker's segments."""
         return [f"{self.branch.prefix}segments", *(f"{PSEUDO}{number}" for number in range(len(made.pseudo)))]
 
     def _weighed(self, ubms: Backgrounds, utterances: Utterances) -> Weighed:
-        """Return, under each background model, each utterance's frames, less the mean of all, and posteriors.
+        """Return each utterance's frames less their mean, and posteriors of components, under each background model.
 
-        Posteriors are by frames less the mean so far.
+        Posteriors are of frames less the mean so far.
         """
         weighed: Weighed = {background: [] for background in ubms}
         for block in self._joined(utterances):
@@ -264,7 +262,7 @@ class UtteranceTrainer:
     def _statistics(self, ubms: Backgrounds, kind: UtteranceKind, versions: Sequence[Weighed]) -> Array:
         """Return the statistics (K, 1 + d) of all ``versions`` of a speaker's speech under the UBM of GMMs."""
         ubm = _mixture(ubms, kind)
-        parts = [ubm.sums(*part) for version in versions for part in version[kind.backgrounds[0]]]
+        parts = [ubm.statistics(*part) for version in versions for part in version[kind.backgrounds[0]]]
         return np.asarray(np.sum([np.zeros((len(ubm.means), 1 + ubm.means.shape[1])), *parts], axis=0))
 
     def _supervectors(self, ubms: Backgrounds, kind: UtteranceKind, utterances: Weighed, most: int) -> Half:
@@ -275,17 +273,17 @@ class UtteranceTrainer:
             ubm, segments = ubms[background], segments_of(utterances[background], size, most)
             vectors = np.empty((len(segments), ubm.dimension), dtype=np.float32)
             for row, segment in zip(vectors, segments, strict=True):
-                row[:] = ubm.vector(ubm.sums(*segment))
+                row[:] = ubm.vector(ubm.statistics(*segment))
             parts.append(at_half_precision(vectors))
         return np.concatenate(parts, axis=1)
 
-    def _gmms(self, shared: _Shared, voice: NewSpeaker, statistics: Array) -> Named:
+    def _gmms(self, shared: _Shared, newcomer: NewSpeaker, statistics: Array) -> Named:
         """Return the mean offsets (K, d) of the speaker's MAP-adapted GMMs, by name."""
         relevance, of_group = self.settings.gmm.relevance, self.settings.gmm.group_relevance
         made: Named = {}
         for kind, groups in shared.groups.items():
             offsets = map_mean_offsets(statistics, groups, relevance=relevance, group_relevance=of_group)
-            made[kind.array] = voice.averaged(kind.array, offsets)
+            made[kind.array] = newcomer.averaged(kind.array, offsets)
         return made
 
 

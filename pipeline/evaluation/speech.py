@@ -84,4 +84,4 @@ class _Beginning:
         """Fingerprints (T,) of its frames."""
         if not self._blocks:
             return joined([])
-        return FingerprintStream(self._rate).push(np.concatenate(self._blocks))[0]
+        return FingerprintStream(self._rate).push(np.concatenate(self._blocks))[0][:, 0]

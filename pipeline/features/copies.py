@@ -1,12 +1,12 @@
 """Detection of audio that is a copy of a known recording, as it is or changed, by fingerprints.
 
-Two searches: the last 0.64 s are compared with every place in the known recordings, as they are; and the last 2.56 s
-are laid over them changed, at another speed, pitch or tempo. Bands multiplied by the factor of the frequencies have the
-bits of the recording again, and at another speed or tempo time passes at another rate: nine factors of each are
+Two searches: the last 0.64 s are compared with every place in the known recordings as they are, and the last 2.56 s
+with those at another speed, pitch or tempo. Where frequencies are multiplied by a factor, bands multiplied by it have
+the bits of the recording again; at another speed or tempo, frames are farther apart or nearer. Nine factors of each are
 tried, at places where twenty neighbouring bits of a frame are those of a known one, as happens several times in a copy.
 
-Nobody says a phrase of that length the same way twice, and no synthesiser does: it repeats words to the bit, but not
-the time between them. Over so much, the search for changed copies also finds those through worse codecs.
+Nobody says a phrase of that length the same way twice, nor does a synthesiser: it repeats words to the bit, but not the
+time between them. Over 2.56 s, copies are also found that went through worse codecs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pipeline.features.fingerprints import (
     SCALES,
     WINDOW,
     Array,
+    FingerprintStream,
     Prints,
-    ScaledFingerprintStream,
     joined,
     most_differing,
 )
@@ -77,7 +77,7 @@ class DuplicateDetector:
         self._different = np.empty(len(self._known), np.uint32)
         self._bits = np.empty(len(self._known), np.uint8)
         self._changed = ChangedCopies(self._known)
-        self._stream = ScaledFingerprintStream(rate)
+        self._stream = FingerprintStream(rate, SCALES)
         # Samples are collected until there are 0.4 s: a check costs a hundred numpy calls however few they are.
         self._waiting: list[Array] = []
         self._samples, self._enough = 0, round(CHECK_SECONDS * rate)

@@ -53,33 +53,19 @@ def most_differing(loud: int) -> float:
 
 
 class FingerprintStream:
-    """Mono samples at ``rate`` Hz to fingerprints, one a 10 ms frame, and the level of each frame in dB."""
+    """Mono samples at ``rate`` Hz to fingerprints, one a 10 ms frame, and the level of each frame in dB.
 
-    def __init__(self, rate: int) -> None:
-        self._stream = ScaledFingerprintStream(rate, (1.0,))
+    There is one fingerprint by each of ``scales``, S in all, by which the bands are multiplied; the first must be 1.
+    """
 
-    def push(self, samples: Array) -> tuple[Prints, Array]:
-        """Return fingerprints and levels (T,) of the frames that ``samples`` (n,) complete."""
-        prints, levels = self._stream.push(samples)
-        return prints[:, 0], levels
-
-    def flush(self) -> tuple[Prints, Array]:
-        """Return those of the last frames, and close."""
-        prints, levels = self._stream.flush()
-        return prints[:, 0], levels
-
-
-class ScaledFingerprintStream:
-    """Mono samples at ``rate`` Hz to fingerprints with the bands multiplied by each of ``scales``; the first is 1."""
-
-    def __init__(self, rate: int, scales: Sequence[float] = SCALES) -> None:
+    def __init__(self, rate: int, scales: Sequence[float] = (1.0,)) -> None:
         self._ends = np.round(np.outer(scales, _EDGES)).astype(int) - 1
         self._resampler = Resampler(rate, RATE)
         self._frames = FrameStream(_LENGTH, STEP)
         self._rises = np.empty((0, len(scales), BITS))
 
     def push(self, samples: Array) -> tuple[Prints, Array]:
-        """Return fingerprints (T, S) and levels (T,) of the frames that ``samples`` (n,) complete."""
+        """Return fingerprints (T, S) and levels (T,) in dB of the frames that ``samples`` (n,) complete."""
         return self._prints_of(self._resampler.push(samples))
 
     def flush(self) -> tuple[Prints, Array]:

@@ -3,9 +3,9 @@
 Filters on Slaney's scale have unit area, and the transform is an orthonormal DCT-II, so the values are those of
 ``librosa.feature.mfcc`` with ``center=False`` and ``top_db=None``, on the same windowed frames.
 
-Root cepstra have a small power of the powers in place of their logarithm (Lim, Spectral root homomorphic deconvolution
-system, 1979). What is weak, and so mostly noise, counts less there; 1 / 15 follows the rate of the auditory nerve (Kim
-and Stern, Power-normalized cepstral coefficients for robust speech recognition, 2016).
+Root cepstra have a root of each band's power in place of its logarithm (Lim, Spectral root homomorphic deconvolution
+system, 1979), so that weak bands, mostly noise, count less. The exponent 1 / 15 approximates the firing rate of the
+auditory nerve (Kim and Stern, Power-normalized cepstral coefficients for robust speech recognition, 2016).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ POWER_FLOOR = 1e-10
 def mel_cepstrum(rate: int, frame_length: int, count: int, *, root: float | None = None) -> SpectralFeatures:
     """Return the function from windowed frames (T, ``frame_length``) at ``rate`` Hz to c_1..c_count (T, count).
 
-    c_0, the level, is left out as it is for linear prediction. With a ``root`` they are root cepstra, of powers raised
-    to it, which grow with the level.
+    c_k = sqrt(2 / M) sum over m = 0..M - 1 of l_m cos(pi k (2 m + 1) / (2 M)), with l_m = 10 log10 of the power in mel
+    band m, or that power raised to ``root``. c_0, the level, is left out as it is for linear prediction.
     """
     k, n = np.arange(1, count + 1)[:, None], np.arange(MELS)[None, :]
     dct = np.sqrt(2.0 / MELS) * np.cos(np.pi * k * (2 * n + 1) / (2 * MELS))

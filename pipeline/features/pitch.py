@@ -1,9 +1,9 @@
 """Fundamental frequency: how many times per second the vocal folds open, frame by frame.
 
-Of all that features say of a voice it is what a channel changes least. It is the lag of the largest autocorrelation of
-the frame after its power spectrum was raised to a power below one, which takes out most of what formants and the
-channel put into the spectrum (root-compressed autocorrelation; cf. Tolonen and Karjalainen, A computationally efficient
-multipitch analysis model, 2000). Harmonics suffice: the fundamental itself may be missing, as by telephone.
+Of all features of a voice it is the one that a channel changes least. Its period is the lag of the largest
+autocorrelation of the frame, after the power spectrum was raised to a power below one, which removes most of the
+envelope by formants and channel (root-compressed autocorrelation; cf. Tolonen and Karjalainen, A computationally
+efficient multipitch analysis model, 2000). Harmonics suffice: the fundamental itself may be missing, as by telephone.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from pipeline.features.plp import SpectralFeatures, power_spectrum, transform_le
 Array = NDArray[np.float64]
 
 LOWEST_HZ, HIGHEST_HZ = 65.0, 420.0
-# Harmonics between these frequencies are looked at, and their powers raised to this.
+# The band whose harmonics are read, and the exponent of their powers.
 BAND_HZ = (80.0, 3000.0)
 COMPRESSION = 0.33
-# Autocorrelation from which on a frame is voiced, as a share of that at lag 0, and how much more a lag must have than
-# one half as long: multiples of a period have as much as the period itself.
+# A frame is voiced where its largest autocorrelation is above this share of that at lag 0.
 VOICED = 0.25
+# Subtracted for each doubling of the lag: multiples of a period have the same autocorrelation as the period itself.
 OCTAVE_COST = 0.05
-# A frame's autocorrelation is divided by the root of its window's: between the estimate that favours short lags and the
-# one that gives noise a period at long ones.
+# Least autocorrelation of the window, as a share of that at lag 0.
 LEAST_OF_WINDOW = 0.05
-# The autocorrelation is looked at so finely at the least, where the rate is lower.
+# Lags are at most 1 / 16,000 s apart: at lower rates the autocorrelation is interpolated.
 LAGS_PER_SECOND = 16_000
 SILENCE = 1e-12
 
@@ -34,7 +33,12 @@ SILENCE = 1e-12
 def fundamental_frequency(rate: int, window: Array) -> SpectralFeatures:
     """Return the function from frames at ``rate`` Hz under the ``window`` (L,) to fundamental frequency and voicing.
 
-    Rows (T, 2) hold log2 of the frequency in Hz and the voicing, from 0 for frames without voice to 1.
+    Rows (T, 2) hold log2 of the frequency in Hz and the voicing, from 0 for frames without voice to 1. With r the
+    autocorrelation of the compressed frame and w that of the compressed window, the period is the lag l of the largest
+
+        r_l / r_0 / sqrt(w_l / w_0) - cost * log2(l / shortest lag).
+
+    Dividing by w_l itself would give noise a period at long lags, not dividing would favour short ones.
     """
     size = transform_length(rate, len(window))
     finer = -(-LAGS_PER_SECOND // rate)

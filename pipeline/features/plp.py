@@ -1,9 +1,9 @@
 """Perceptual linear prediction: an all-pole model of the spectrum on the ear's scale of frequency and loudness.
 
 Hermansky, Perceptual linear predictive (PLP) analysis of speech, 1990, with today's parts: mel bands for the critical
-bands, the stream's pre-emphasis for the equal-loudness curve, and a power of about one third for loudness. The model is
-the one that ``lpc`` solves; its poles are spent where hearing resolves the spectrum, and weak bands, in noise and
-between formants, count less than on a scale of decibels.
+bands, the stream's pre-emphasis for the equal-loudness curve, and a power of about one third for loudness. The
+all-pole model is fitted to that loudness as ``lpc`` fits it to a power spectrum: it resolves what hearing resolves, and
+weak bands, in noise and between formants, count less than on a scale of decibels.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ BANDS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class SpectralFeatures:
-    """Features (T, n) of windowed frames (T, L), by ``steps``: their power spectrum, its bands, what is made of these.
+    """Features (T, n) of windowed frames (T, L) in ``steps``: power spectrum, bands, features.
 
-    The first steps of several features may be the same functions; what they return is then computed once.
+    Several features may begin with the same functions, whose results ``features.stream`` computes once.
     """
 
     steps: tuple[Callable[[Array], Array], ...]
@@ -40,7 +40,7 @@ class SpectralFeatures:
         return reduce(lambda values, step: step(values), self.steps, frames)
 
     def then(self, step: Callable[[Array], Array]) -> SpectralFeatures:
-        """Return the features that a further ``step`` makes of these."""
+        """Return the features with one more ``step``."""
         return SpectralFeatures((*self.steps, step))
 
 
@@ -79,7 +79,7 @@ def perceptual_prediction(
 
 
 def transform_length(rate: int, frame_length: int) -> int:
-    """Return the length of the Fourier transform: bins of 32 Hz at most, so that the narrowest filter holds a few."""
+    """Return the length of the Fourier transform: bins are 32 Hz apart at most, several in the narrowest filter."""
     return 1 << (max(frame_length, rate // 32) - 1).bit_length()
 
 
@@ -101,7 +101,7 @@ def mel_filters(frequencies: Array, edges: Array) -> Array:
 def band_powers(filters: Array) -> Callable[[Array], Array]:
     """Return the function from power spectra (T, F) to the powers (T, bands) under ``filters`` (bands, F).
 
-    These are in order of frequency, and are summed a few at a time over the frequencies where any of them is not zero.
+    A few neighbouring filters at a time are summed over the frequencies where any of them is not zero.
     """
     parts = []
     for first in range(0, len(filters), BANDS_AT_ONCE):

@@ -1,8 +1,8 @@
 """Quality of speech, measured on its frames in constant memory: signal-to-noise ratio, and the level above 4 kHz.
 
-The signal-to-noise ratio is the mean power of the speech frames, less that of the noise, over the noise: the tenth of
-the frames that are quietest, digital silence aside. Where speech never pauses, those hold speech, and the ratio is too
-low; where a recorder mutes the pauses, too high. Levels are counted in bins of 0.2 dB.
+The signal-to-noise ratio is (S - N) / N, with S the mean power of the speech frames and N the power that a tenth of all
+frames but digital silence do not exceed. Where speech never pauses, N is too high and the ratio too low; where a
+recorder mutes the pauses, the reverse. Levels are counted in bins of 0.2 dB.
 
 A telephone line, and audio once sampled at 8 kHz, leave next to nothing above 4 kHz.
 """
@@ -28,7 +28,7 @@ LOW_HZ, HIGH_HZ = (100.0, 4000.0), 4300.0
 # the lowest is at -59.6 dB; of 600 sent through a telephone line and rounded to 16 bits, the highest is at -63.1.
 NARROW_DB = -60.0
 _LEAST_SHARE = 1e-12
-_EVERY = 4  # frames, one is transformed
+_EVERY = 4  # one frame in so many is transformed
 
 
 class SpeechMeter:

@@ -53,20 +53,21 @@ class FeatureBlock:
 
     def part(self, rows: slice) -> FeatureBlock:
         """Return some of the speech frames."""
-        vectors, others = self.vectors[rows], {name: other[rows] for name, other in self.others.items()}
-        return FeatureBlock(vectors, len(vectors), self.below_peak[rows], others)
+        part = self._with_each(lambda array: array[rows])
+        return replace(part, frames=len(part.vectors))
 
     def copied(self) -> FeatureBlock:
         """Return a copy of the block that does not keep a larger one in memory."""
-        others = {name: other.copy() for name, other in self.others.items()}
-        return replace(self, vectors=self.vectors.copy(), below_peak=self.below_peak.copy(), others=others)
+        return self._with_each(np.ndarray.copy)
 
     def at_single_precision(self) -> FeatureBlock:
         """Return the block in half the memory, for training on many."""
-        single = {name: other.astype(np.float32) for name, other in self.others.items()}
-        return replace(
-            self, vectors=self.vectors.astype(np.float32), below_peak=self.below_peak.astype(np.float32), others=single
-        )
+        return self._with_each(lambda array: array.astype(np.float32))
+
+    def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> FeatureBlock:
+        """Return the block with ``change`` made to each of its arrays."""
+        others = {name: change(other) for name, other in self.others.items()}
+        return FeatureBlock(change(self.vectors), self.frames, change(self.below_peak), others)
 
 
 def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
@@ -245,9 +246,9 @@ class FeatureStream:
         return self._speech_of([analysis.push(windowed, wanted, len(frames)) for analysis in self._analyses])
 
     def _wanted(self, speech: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the frames to analyse: those of ``speech`` (T,), and their neighbours for its deltas.
+        """Return the numbers of the frames to analyse: those of ``speech`` (T,), and their neighbours for deltas.
 
-        The last of them may be neighbours of speech that is still to come.
+        The last frames always are, as neighbours of speech that may still come.
         """
         reach = self._reach
         flags = np.concatenate((self._before, speech, np.ones(reach, dtype=bool)))
@@ -270,8 +271,8 @@ class FeatureStream:
         others: dict[Analysis, NDArray[Any]] = {name: np.empty((0, 0)) for name in self._plan.left_out}
         others |= {name: spoken[place] for name, place in self._plan.others.items()}
         if "pitch" in self._plan.others:
-            others["pitch"] = others["pitch"][:, :2]  # its deltas only keep it in step
+            others["pitch"] = others["pitch"][:, :2]  # its deltas are computed only to delay it like the others
         if self._log_mel is not None:
-            # They begin with the frames above and are shorter, so that each is there when its frame is.
+            # Log mel frames begin at the same samples and are shorter: those of all frames above are there.
             others["embedding"], self._bands = self._bands[:count][speech], self._bands[count:]
         return FeatureBlock(spoken[0], count, below_peak[speech], others)

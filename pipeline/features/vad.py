@@ -1,19 +1,22 @@
 """Voice activity detection: a causal threshold on the level of a frame in the band of speech.
 
-A frame is speech when it is both within ``range_db`` of the loudest so far and far enough above the noise floor. Far
-enough is ``margin_share`` of the distance from floor to peak, within ``min_margin_db`` and ``max_margin_db``: strict
-where speech stands far above the noise, lenient where it does not. The floor is the lowest level so far, rising
-``rise_db_per_second`` while louder frames go by; the peak sinks ``fall_db_per_second``. There is no look-ahead.
+A frame of level L is speech where
 
-The band is about ``low_hz`` to ``high_hz``, so that rumble and hum below it do not shut the gate, nor much of the hiss
-above it. Runs of samples are averaged, which takes 3 to 4 dB off at ``high_hz``; and the part of each frame that sines
-up to ``low_hz`` explain is left out, fitted by least squares: of rumble, 60 dB less remains, where a window would let
-it leak into the band. Nothing is carried from frame to frame.
+    L > peak - range_db  and  L > floor + margin,
+    margin = margin_share (peak - floor), at least min_margin_db and at most max_margin_db:
 
-Digital silence, quiet at all frequencies, carries no information about the room and leaves both trackers unchanged. At
-the start the floor is unknown: for ``start_seconds`` it is taken to be at most ``start_floor_db`` below full scale, so
-that a recording that begins in mid-word passes from its first frame. Only there does absolute level matter. Steady
-noise passes no longer than that, too short to be scored.
+strict where speech stands far above the noise, lenient where it does not. The floor is the lowest level so far, and
+rises by ``rise_db_per_second``; the peak is the highest, and falls by ``fall_db_per_second``. There is no look-ahead.
+
+The band is about ``low_hz`` to ``high_hz``, so that speech is found beside rumble and hum below it and most of the hiss
+above it. Runs of samples are averaged, which attenuates ``high_hz`` by 3 to 4 dB; sines up to ``low_hz`` are fitted to
+each frame by least squares and subtracted, which attenuates rumble by 60 dB, where a window would let it leak into the
+band. Each frame is measured by itself.
+
+Digital silence, quiet at all frequencies, says nothing of the room, and leaves both trackers unchanged. At the start
+the floor is unknown: for ``start_seconds`` it is assumed to be ``start_floor_db`` or lower, so that a recording that
+begins in mid-word passes from its first frame. Absolute level matters nowhere else. Steady noise passes for no longer
+than that, too short to be scored.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from pipeline.features.framing import without_offset
 
 # Quieter than the last bit of 16-bit audio: digital silence.
 SILENCE_DB = -100.0
-# Singular values of less than this share of the largest are left out: 60 dB, and a few shapes instead of them all.
+# Singular values below this share of the largest, -60 dB, are left out: a few shapes remain.
 LEAST_SHARE = 1e-3
 
 
@@ -71,7 +74,7 @@ def speech_level(settings: FeatureSettings) -> Callable[..., NDArray[np.float64]
 def _slow_shapes(length: int, rate: float, highest: float) -> NDArray[np.float64]:
     """Return an orthonormal basis (K, ``length``) of a constant and sines up to ``highest`` Hz."""
     seconds = np.arange(length) / rate
-    # Twice as dense as the frame resolves; what the sines hardly differ in is no shape of its own.
+    # Frequencies at half the frame's resolution, whose sines are nearly dependent: small singular values are left out.
     hertz = np.arange(1, int(2.0 * highest * length / rate + 1e-9) + 1) * (0.5 * rate / length)
     phases = 2.0 * np.pi * hertz[:, None] * seconds
     shapes = without_offset(np.concatenate((np.cos(phases), np.sin(phases))))

@@ -1,9 +1,9 @@
-"""Kinds of machines over whole utterances: of utterances as they were recorded, less their mean, or of their pitch.
+"""Kinds of machines over whole utterances: of utterances as recorded, less their mean, of embeddings, or of pitch.
 
-Supervector machines and GMMs read features of different analyses, and normalised supervectors two, end to end: what
-they get wrong differs the more. A branch has one universal background model an analysis. Raw statistics keep what the
-channel adds, which helps as long as it is the one of enrollment; normalised ones, of machines that are trained on
-augmented versions of the recordings too, hold where it is another.
+Supervector machines and GMMs read features of different analyses, and normalised supervectors those of two, end to end,
+so that their errors differ. A branch has one universal background model for each analysis. The statistics of the raw
+branch contain the channel, which helps while it is that of the enrollment; machines of the normalised branch are
+trained on augmented versions of the recordings too, and hold on other channels.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ class Branch:
         return sections.get(self, config.supervector)
 
     def mean_prior(self, config: Config) -> float:
-        """Return the frames of zero in the mean of an utterance; infinity where it stays as it is."""
+        """Return how many frames of zero the mean of an utterance begins with: infinity where none is subtracted."""
         return config.normalised.mean_prior if self is NORMALISED else math.inf
+
+    def has_pseudo_speakers(self, config: Config, speakers: int) -> bool:
+        """Check whether machines of so many ``speakers`` are trained on pseudo-speakers too."""
+        return self is RAW and config.supervector.has_pseudo_speakers(speakers)
 
 
 RAW = Branch("")
@@ -45,7 +49,7 @@ PITCHED = Branch("pitch.")
 class Background:
     """A universal background model of a ``branch``, over the features of an ``analysis``.
 
-    In its place there is an encoder, or there are counts of pitches.
+    In the embedding and pitch branches, an encoder and pitch counts have its place.
     """
 
     branch: Branch
@@ -74,7 +78,7 @@ class Background:
 class UtteranceKind:
     """One kind of machines over utterances: its ``name``, its ``branch``, and the ``analyses`` that it reads.
 
-    GMMs and histograms read one; supervectors are of all of them, end to end.
+    GMMs and histograms read one analysis; supervectors are of all of them, end to end.
     """
 
     name: str
@@ -116,8 +120,5 @@ def reads_augmented(kinds: Container[str]) -> bool:
 
 
 def trained_branches(kinds: Container[str]) -> tuple[Branch, ...]:
-    """Return the branches of the machine ``kinds`` that are trained on segments and statistics of everybody's speech.
-
-    Histograms are each speaker's own.
-    """
+    """Return the branches of the machine ``kinds`` whose training reads everybody's speech: all but that of pitch."""
     return tuple(dict.fromkeys(kind.branch for kind in utterance_kinds_of(kinds) if kind.machine != "histogram"))

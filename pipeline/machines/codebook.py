@@ -10,14 +10,14 @@ from pipeline.config import CodebookConfig
 
 Array = NDArray[np.float64]
 
-# Vectors that differ less are one to k-means (a pure tone, a repeated recording), which would warn of them.
+# Vectors that agree to so many decimals are equal to k-means, which warns of them (a pure tone, a repeated recording).
 DECIMALS = 6
 
 
 def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int, weights: Array | None = None) -> Array:
     """Fit centroids (k, d) to ``vectors`` (T, d), k = ``settings.centroids`` or as many as there are distinct vectors.
 
-    Vectors count by their ``weights`` (T,), alike without any. One k-means++ start, seeded, on one thread: the same
+    Vectors are weighted by ``weights`` (T,), equally by default. One k-means++ start, seeded, on one thread: the same
     vectors and seed give the same centroids.
     """
     from sklearn.cluster import KMeans  # slow to import: machines over utterances need not wait for it

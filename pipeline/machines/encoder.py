@@ -58,11 +58,11 @@ class Encoder:
         """Return the length d of an embedding."""
         return len(self._embedding(np.zeros((self.window, BANDS), dtype=np.float32)))
 
-    def running(self, frames: Bands, _below_peak: Array, before: Array | None = None) -> Array:
+    def running_sums(self, frames: Bands, _below_peak: Array, before: Array | None = None) -> Array:
         """Return the running sums after ``frames`` (T, 80): ``before`` are those so far.
 
-        They hold the frames of full windows and the sum of embeddings by frames, (1 + d,), then the number of frames
-        that wait and, in room for a window, these: (1 + window * 80,).
+        They hold the number of frames in full windows and the sum of embeddings weighted by frames, (1 + d,), then the
+        number of frames that wait and these, with zeros up to a window: (1 + window * 80,).
         """
         size, d = self.window, self.dimension
         sums = np.zeros(2 + d + size * BANDS) if before is None else before.copy()
@@ -76,21 +76,21 @@ class Encoder:
         sums[2 + d : 2 + d + rest.size] = rest.ravel()
         return sums
 
-    def settled(self, running: Array) -> Array:
-        """Return the embedding (1, d) of an utterance by its ``running`` sums."""
-        d, rest = self.dimension, self._waiting(running)
-        total = running[1 : 1 + d].copy()
+    def utterance_statistics(self, sums: Array) -> Array:
+        """Return the embedding (1, d) of an utterance by its running ``sums``."""
+        d, rest = self.dimension, self._waiting(sums)
+        total = sums[1 : 1 + d].copy()
         if len(rest):
             total += len(rest) * self._embedding(np.resize(rest, (self.window, BANDS)))
-        return np.asarray(total[None] / (running[0] + len(rest)))
+        return np.asarray(total[None] / (sums[0] + len(rest)))
 
     def weighed(self, frames: Bands, _weights: Array, **_unused: object) -> tuple[Bands, Bands]:
-        """Return ``frames`` (T, 80) unchanged, and an empty array (T, 0). See ``sums``."""
+        """Return ``frames`` (T, 80) unchanged, and an empty array (T, 0), for ``statistics``."""
         return frames.astype(np.float32), np.empty((len(frames), 0), dtype=np.float32)
 
-    def sums(self, frames: Bands, _none: Bands) -> Array:
+    def statistics(self, frames: Bands, _none: Bands) -> Array:
         """Return the embedding (1, d) of ``frames`` (T, 80) of a segment."""
-        return self.settled(self.running(frames, np.empty(0)))
+        return self.utterance_statistics(self.running_sums(frames, np.empty(0)))
 
     def vector(self, statistics: NDArray[Any]) -> NDArray[Any]:
         """Return the embedding (d,) in ``statistics`` (1, d)."""

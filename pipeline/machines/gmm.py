@@ -3,12 +3,12 @@
 Means are adapted by maximum a posteriori (Reynolds, Quatieri and Dunn, Speaker verification using adapted Gaussian
 mixture models, 2000, section 3.3). Components with many frames of the speaker move to these; those with few follow
 similar components: components are grouped, groups are grouped again, and each is drawn to the offset of its group
-(structural maximum a posteriori; Shinoda and Lee, A structural Bayes approach to speaker adaptation, 2001). From
-seconds of speech little more than the offset of all components together is learnt; from minutes, each has its own.
+(structural maximum a posteriori; Shinoda and Lee, A structural Bayes approach to speaker adaptation, 2001). Seconds of
+speech give little more than one offset common to all components, minutes give each component its own.
 
 A segment is scored by the mean over frames of the log-likelihood ratio of the speaker's mixture to the background
-model. Component posteriors are those of the background model, so that the ratio is linear in the segment's statistics,
-the same that supervector machines read, and costs one product for everybody.
+model. Component posteriors are those of the background model: the ratio is then linear in the segment's statistics,
+which supervector machines read too, and one matrix product gives everybody's.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class AdaptedMixtures:
 def component_groups(means: Array, groups: Sequence[int]) -> list[Numbers]:
     """Group components with ``means`` (K, d) into so many ``groups``, fine to coarse, by Ward's clustering.
 
-    The first grouping (K,) says in which group each component is, each further one in which group of its own the groups
-    of the one before are.
+    The first level (K,) has the group of each component, each further one the group of each group of the level before.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # half a second that scoring need not wait
 

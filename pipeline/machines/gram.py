@@ -17,13 +17,13 @@ Numbers = NDArray[np.intp]
 
 # Rows that are handled at a time.
 ROWS = 512
-# With a greater share of its columns asked for, the inverse is made whole: a column alone takes three times as long.
+# Where a greater share of columns is wanted, the whole inverse is computed: single columns take three times as long.
 SHARE_OF_COLUMNS = 1 / 3
 
 
 @dataclass(frozen=True)
 class Known:
-    """Inner products (S, S) of training rows, of which only those of the numbers ``rows`` (k,) are made."""
+    """Inner products (S, S) of training rows, of which only those among the numbers ``rows`` (k,) are filled in."""
 
     rows: Numbers
     inner: Vectors
@@ -34,13 +34,14 @@ def inner_products(
 ) -> tuple[AnyFloat, Array]:
     """Return the inner products (S, S) of ``rows`` (S, D), of which some are ``known``, and the mean (D,) of all rows.
 
-    Products are summed at ``dtype``. Both are made in one pass over the rows. The array of ``known`` ones is filled.
+    Products are summed at ``dtype``, in one pass over the rows, which gives the mean too. The ``known`` array is filled
+    in and returned.
     """
     from scipy.linalg import get_blas_funcs
 
     size, mean = len(rows), np.empty(rows.shape[1])
     if known is None or not len(known.rows):
-        # Columns of Fortran's order are rows of C's: the triangle below in the one is that above in the other.
+        # By columns, as BLAS has it, the triangle is the lower one; transposed, its rows are contiguous.
         lower = np.zeros((size, size), dtype=dtype, order="F")
         for columns, some in rows.by_columns():
             some.mean(axis=0, dtype=np.float64, out=mean[columns])
@@ -62,7 +63,7 @@ def inner_products(
 
 
 def square(numbers: Numbers) -> tuple[Any, Any]:
-    """Return the index of rows and columns with ``numbers``, which ascend: a view where none is missing between."""
+    """Return the index of rows and columns with ``numbers``, which ascend: slices where these are consecutive."""
     if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
         span = slice(int(numbers[0]), int(numbers[-1]) + 1)
         return span, span

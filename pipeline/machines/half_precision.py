@@ -24,8 +24,8 @@ SMALLEST_NORMAL = 2.0**-14
 MORE_PLACES, RATIO = 13, np.float32(2.0**112)
 # In single precision, the sign and what half precision has of exponent and mantissa.
 KEPT_BITS = np.uint32(0x8FFFE000).astype(np.int32)
-# Columns that are converted at a time: a few thousand rows fit a processor's last cache. However many rows there are,
-# sums over columns are of the same parts.
+# Columns converted at a time: with a few thousand rows they fit a processor's last cache. The number does not depend on
+# that of rows, so that sums over columns are always of the same parts.
 COLUMNS = 512
 
 

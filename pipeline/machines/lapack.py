@@ -1,6 +1,6 @@
 """LAPACK's Cholesky factorisation without the interpreter's lock, which SciPy's own functions hold.
 
-Matrices are symmetric and by rows, and LAPACK's are by columns: its upper triangle is the lower one here.
+Matrices are symmetric and stored by rows, LAPACK's by columns: its upper triangle is the lower one here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CAPSULE_POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 
 def cholesky(matrix: AnyFloat) -> AnyFloat:
-    """Return L with L L' = ``matrix`` (n, n), in the lower triangle; above it is anything.
+    """Return L with L L' = ``matrix`` (n, n), in the lower triangle; what is above it is undefined.
 
     Raises LinAlgError where the matrix is not positive definite to its precision.
     """
@@ -42,7 +42,7 @@ def cholesky_solve(factor: AnyFloat, right: AnyFloat) -> AnyFloat:
 
 
 def _call(name: str, sizes: Sequence[int], arrays: Sequence[AnyFloat]) -> int:
-    """Call a routine of the triangle of the first of ``arrays``, whose columns are all as long; return its ``info``."""
+    """Call a LAPACK routine on the upper triangle of the first of ``arrays``, all of n rows; return its ``info``."""
     numbers, info = [ctypes.c_int(size) for size in sizes], ctypes.c_int()
     with_lengths = [(array.ctypes.data_as(ctypes.c_void_p), ctypes.byref(numbers[0])) for array in arrays]
     upper = ctypes.byref(ctypes.c_char(b"U"))

@@ -34,8 +34,8 @@ UtteranceMachines = SupervectorMachines | AdaptedMixtures | PitchHistograms
 
 # Kernel values held at a time, which stay in the cache of a core.
 TILE_BYTES = 2**20
-# Columns up to which the products of several speakers are made in one call: a loop over speakers would cost more than
-# the frames of a short chunk.
+# Most columns of a speaker whose products are made in one call with those of others: for a short chunk, a loop over
+# speakers would cost more than its frames.
 NARROW = 8
 
 
@@ -184,10 +184,10 @@ class MarginScorer:
         return sides
 
     def _lay_out(self, blocks: list[list[Array]]) -> list[int]:
-        """Set out the columns of the products K_n w, and return the first of each speaker's ``blocks``.
+        """Assign a column to each product K_n w, and return the first column of each speaker's ``blocks``.
 
-        The columns of narrow blocks come first, all of one width, then those of wide ones one after another. The last
-        column of all is zero. Centroids that a speaker lacks have coefficients of zero, which add nothing.
+        The columns of narrow blocks come first, all of one width, then those of wide ones; the last column is zero.
+        Codebooks shorter than the longest are padded with coefficients of zero.
         """
         sums, widths = self._sums, [len(block) for block in blocks]
         self._width = max((width for width in widths if width <= NARROW), default=0)

@@ -162,16 +162,14 @@ class _KernelValues:
     def _held(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Return which points have their values held, after making as many as fit."""
         new = numbers[self._place[numbers] < 0][: len(self._rows) - self._count]
-        self._rows[self._count : self._count + len(new)] = self._made(new, None)
+        self._rows[self._count : self._count + len(new)] = self._made(new, slice(None))
         self._place[new] = np.arange(self._count, self._count + len(new))
         self._count += len(new)
         return np.asarray(self._place[numbers] >= 0)
 
-    def _made(self, numbers: Numbers, columns: Numbers | None) -> NDArray[np.float32]:
-        """Return the kernel values between the points ``numbers`` and those of ``columns``, or all."""
-        others, norms = (
-            (self._points, self._norms) if columns is None else (self._points[columns], self._norms[columns])
-        )
+    def _made(self, numbers: Numbers, columns: Numbers | slice) -> NDArray[np.float32]:
+        """Return the kernel values between the points ``numbers`` and those of ``columns``."""
+        others, norms = self._points[columns], self._norms[columns]
         made = np.empty((len(numbers), len(others)), np.float32)
         room = np.empty(TILE_ROWS * len(others))
         for first in range(0, len(numbers), TILE_ROWS):

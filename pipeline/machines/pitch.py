@@ -1,9 +1,9 @@
 """Histograms of the fundamental frequency: how much of a speaker's voiced speech lies at each pitch.
 
 An utterance is scored by the mean log-likelihood of its voiced frames under a speaker's histogram. The histogram is
-that of the speaker's own speech, drawn to an even one while there is little of it: maximum a posteriori under a
-Dirichlet prior, as the weights of an adapted GMM (Reynolds, Quatieri and Dunn 2000, eq. 11). Frames count by their
-voicing, and as much less as they are quieter than the loudest before them.
+that of the speaker's own speech, drawn to a uniform one while there is little of it: maximum a posteriori under a
+Dirichlet prior, as the weights of an adapted GMM (Reynolds, Quatieri and Dunn 2000, eq. 11). Frames are weighted by
+their voicing and by their level below the loudest before them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.machines.ubm import loudness
 Array = NDArray[np.float64]
 Shares = NDArray[np.float32]
 
-# A speaker's counts are smeared over neighbouring bins by a Gaussian of one bin.
+# A speaker's counts are smoothed over neighbouring bins by a Gaussian with a standard deviation of one bin.
 SMEARED = np.exp(-0.5 * np.arange(-3, 4) ** 2)
 # Added to the voiced frames that the mean is over, so that the score of a few frames stays near 0.
 PRIOR_FRAMES = 15.0
@@ -42,7 +42,7 @@ class PitchCounts:
         """Return the counts (B,) of no frames."""
         return np.zeros(self.settings.bins)
 
-    def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
+    def running_sums(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
         """Return the counts (B,) after ``frames`` (T, 2), ``below_peak`` dB (T,) under the loudest.
 
         ``frames`` are those of ``features.pitch.fundamental_frequency``; ``before`` are the counts so far.
@@ -54,9 +54,9 @@ class PitchCounts:
         counts = np.bincount(np.clip(place, 0, bins - 1), weights=weights, minlength=bins)
         return np.asarray(counts if before is None else counts + before, dtype=np.float64)
 
-    def settled(self, running: Array) -> Array:
-        """Return the counts (B,) of an utterance: its ``running`` ones."""
-        return running
+    def utterance_statistics(self, counts: Array) -> Array:
+        """Return the ``counts`` (B,) of an utterance, which need no correction."""
+        return counts
 
     def shares(self, counts: Array) -> Shares:
         """Return the histogram (B,) of a speaker, as stored, by the ``counts`` (B,) of all speech.

@@ -104,13 +104,12 @@ class PoolSolver:
         return places, int(ends[held])
 
     def _fill_block(self, speaker: int) -> None:
-        first, last = self._offsets[speaker], self._offsets[speaker + 1]
-        count, place = last - first, self._places[speaker]
-        block = self._blocks[place : place + count * count].reshape(count, count)
-        self._fill(first, last, block)
+        count, place = self._counts[speaker], self._places[speaker]
+        self._fill(speaker, self._blocks[place : place + count * count].reshape(count, count))
 
-    def _fill(self, first: int, last: int, gram: NDArray[np.float32]) -> None:
-        points, norms = self._points[first:last], self._norms[first:last]
+    def _fill(self, speaker: int, gram: NDArray[np.float32]) -> None:
+        own = slice(self._offsets[speaker], self._offsets[speaker + 1])
+        points, norms = self._points[own], self._norms[own]
         self._kernels.fill(points, norms, points, norms, np.empty(gram.size), gram, 0)
 
     def _solve_pairs(self, batch: Sequence[Pair], C: float) -> list[tuple[Pair, PairMachine, int]]:
@@ -131,10 +130,9 @@ class PoolSolver:
         return solved
 
     def _solve_one_class(self, speaker: int, nu: float) -> SpeakerMachine:
-        first, last = self._offsets[speaker], self._offsets[speaker + 1]
-        count = last - first
+        count = self._counts[speaker]
         gram = np.empty((count, count), np.float32)
-        self._fill(first, last, gram)
+        self._fill(speaker, gram)
         # LIBSVM's start: the first points carry as much as they may.
         coef = np.clip(nu * count - np.arange(count), 0.0, 1.0)
         room, residual = 1.0 - coef, -(gram @ coef)

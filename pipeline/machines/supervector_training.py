@@ -1,8 +1,14 @@
 """Supervector machines by regularised least squares, from the Gram matrix of everybody's segments.
 
-One factorisation serves every speaker (Suykens and Vandewalle, Least squares support vector machine classifiers, 1999),
-and rows are left out by its inverse: those of held-out utterances, and then a speaker's. With the inner products of
-earlier rows at hand, only those of new rows are computed.
+With u_s the segments less their mean, of length 1 (the rows of U), t_sn the targets of machine n, and r_s a ridge for
+each segment, w_n minimises
+
+    |w|^2 + sum over s of (t_sn - w . u_s)^2 / r_s,
+
+so that w_n = sum over s of a_sn u_s with (U U' + diag(r)) a = t. One Cholesky factorisation serves every speaker
+(Suykens and Vandewalle, Least squares support vector machine classifiers, 1999), and its inverse gives the solution
+without some of the rows: those of held-out utterances, and then a speaker's. Only inner products of new rows are
+computed where those of earlier rows are kept.
 """
 
 from __future__ import annotations
@@ -26,19 +32,19 @@ from pipeline.machines.workers import jobs_of, run_parallel
 Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 
-# Most refinements of the solution, the residual that ends them as a share of the largest target, and about how many
-# machines the residual is computed for.
-MENDINGS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 16
-# Largest product of rounding, rows and 1 / ridge at which single precision is enough.
+# Most refinements of the solution, the residual that ends them as a share of the largest target, and for about how many
+# machines it is computed.
+REFINEMENTS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 16
+# Largest product of the machine epsilon, the number of rows and 1 / ridge at which single precision is enough.
 MOST_UNSURE = 1e-2
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Machines as sums of training rows: u_s = (v_s - mean) / |v_s - mean|, machine n is the sum of dual_sn u_s.
+    """Machines w_n = sum over s of dual_sn u_s, with u_s = (v_s - mean) / |v_s - mean|.
 
-    ``rows`` (S, D) are the v_s, ``scale`` (S,) their 1 / |v_s - mean|, ``dual`` (S, N). Sums are of the precision
-    ``dtype``.
+    ``rows`` (S, D) are the v_s, ``scale`` (S,) the 1 / |v_s - mean|, ``dual`` (S, N) the a_sn. Sums are of the
+    precision ``dtype``.
     """
 
     rows: Rows
@@ -68,9 +74,7 @@ class Solution:
 
     def margins(self, vectors: Sequence[AnyFloat], coef: Vectors | None = None) -> Array:
         """Return the margins (n, N) of segments ``vectors`` (n, D), by these machines or others' ``coef`` (N, D)."""
-        if coef is not None or "coef" in self.__dict__ or len(vectors) >= self.dual.shape[1]:
-            return np.asarray(self._units(vectors) @ (self.coef if coef is None else coef).T, dtype=np.float64)
-        return np.asarray(self.kernel(vectors) @ self.dual)
+        return np.asarray(self._units(vectors) @ (self.coef if coef is None else coef).T, dtype=np.float64)
 
     def kernel(self, vectors: Sequence[AnyFloat]) -> Array:
         """Return the inner products (n, S) of segments ``vectors`` (n, D) and the training rows, all of length 1."""
@@ -89,11 +93,11 @@ class Solution:
 
 
 class SupervectorTraining:
-    """Regularised least squares over the segments of N speakers.
+    """Regularised least squares over the segments of N speakers, with V - N pseudo-speakers as further rivals.
 
-    Minimises the sum over voices of the mean squared error on their segments, plus ``ridge`` |w|^2, so that a voice
-    with much speech counts no more than one with little. Targets are 1 for a speaker's own segments and -1 / (V - 1)
-    for those of the V - 1 other voices.
+    The ridge r_s is ``ridge`` times the number of segments of the speaker or pseudo-speaker, over the mean of these
+    numbers, so that one with much speech counts no more than one with little. Targets are 1 for a speaker's own
+    segments and -1 / (V - 1) for others.
 
     Parameters
     ----------
@@ -102,7 +106,7 @@ class SupervectorTraining:
     ridge : float
         Weight of the penalty.
     pseudo_speakers : sequence of sequences of arrays (S, D)
-        Pseudo-speakers made of each speaker's voice: voices to tell the speakers from, without machines of their own.
+        Pseudo-speakers made of each speaker's voice, without machines of their own.
     held_out : sequence of sequences of int
         How many of the last segments of each speaker, then of each pseudo-speaker, are of held-out utterances. Speakers
         of whom none are counted cannot be left out; by default all can.
@@ -135,20 +139,19 @@ class SupervectorTraining:
         jobs: int = 1,
     ) -> None:
         parts = [[own, *made] for own, made in zip(vectors, pseudo_speakers or [()] * len(vectors), strict=True)]
-        held = held_out or [[0] * len(voices) for voices in parts]
-        sizes = [[len(voice) for voice in voices] for voices in parts]
+        held = held_out or [[0] * len(its) for its in parts]
+        sizes = [list(map(len, its)) for its in parts]
         self._spans = [slice(*span) for span in pairwise(np.cumsum([0, *map(sum, sizes)]).tolist())]
         counts = np.array([size for of_speaker in sizes for size in of_speaker])
-        held_counts = [n for its, voices in zip(held, parts, strict=True) for n in (its or [0] * len(voices))]
+        held_counts = [n for counted, its in zip(held, parts, strict=True) for n in (counted or [0] * len(its))]
         self._kept = np.concatenate(
             [np.arange(size) < size - count for size, count in zip(counts, held_counts, strict=True)]
         )
         # Rows that can be left out: of the inverse only their columns are made.
         self._leaving = np.flatnonzero(np.repeat([len(its) > 0 for its in held], [sum(its) for its in sizes]))
         self._jobs = jobs_of(jobs)
-        # Weighting voices alike is a ridge of its own for each row: proportional to its voice's number of segments.
         self._ridge = ridge * np.repeat(counts, counts) / counts.mean()
-        rows = Rows([voice for voices in parts for voice in voices])
+        rows = Rows([part for its in parts for part in its])
         mean, inner, scale, dual, self._factor = self._solved(rows, self._targets(vectors, len(counts)), known)
         self.triangle = packed(inner)
         self.solution = Solution(rows, mean, scale, dual, self._factor.dtype.type)
@@ -157,7 +160,7 @@ class SupervectorTraining:
     def without_held_out(self) -> Solution:
         """Return the machines trained without the segments of held-out utterances.
 
-        Centring, targets and the weights of voices are those of everything.
+        The mean, targets and ridges stay those of all segments.
         """
         return self._reduced[0]
 
@@ -174,8 +177,8 @@ class SupervectorTraining:
     ) -> list[tuple[Array, Array]]:
         """Return each speaker's margins (n, N) of ``vectors`` (n, D), ``without_held_out`` and ``without`` the speaker.
 
-        Inner products with the training rows are made for all speakers at once. For those with many vectors, making the
-        machines without each takes less time, also at once.
+        By inner products with the training rows, computed for all speakers at once; for speakers with many vectors it
+        takes less time to make the machines without each.
         """
         kept, columns = self._reduced
         apart = [len(its) >= 2 * kept.dual.shape[1] for its in vectors]
@@ -207,9 +210,9 @@ class SupervectorTraining:
         of_speaker = (self._leaving >= span.start) & (self._leaving < span.stop)
         return np.asarray(of_speaker & self._kept[self._leaving])
 
-    def _targets(self, vectors: Sequence[NDArray[Any]], voices: int) -> Array:
-        """Return the targets (S, N), less their mean."""
-        targets = np.full((len(self._kept), len(vectors)), -1.0 / max(1, voices - 1))
+    def _targets(self, vectors: Sequence[NDArray[Any]], everybody: int) -> Array:
+        """Return the targets (S, N), less their mean; ``everybody`` is V, pseudo-speakers counted."""
+        targets = np.full((len(self._kept), len(vectors)), -1.0 / max(1, everybody - 1))
         for n, (span, own) in enumerate(zip(self._spans, vectors, strict=True)):
             targets[span.start : span.start + len(own), n] = 1.0
         return np.asarray(targets - targets.mean(axis=0))
@@ -217,8 +220,8 @@ class SupervectorTraining:
     def _solved(self, rows: Rows, targets: Array, known: Known | None) -> tuple[Array, Vectors, Array, Array, AnyFloat]:
         """Return the mean of ``rows``, their inner products, scale and dual solution, and the Cholesky factor.
 
-        The solution is that of (U U' + diag(ridge)) a = targets. In single precision, which takes half the time and
-        memory, refined by the residual in double precision; by a small ridge, all in double precision.
+        The Gram matrix is factorised in single precision, which takes half the time and memory, and the solution is
+        refined by its residual in double precision; with a small ridge all is done in double precision.
         """
         from threadpoolctl import threadpool_limits
 
@@ -242,7 +245,8 @@ class SupervectorTraining:
     def _reduced(self) -> tuple[Solution, AnyFloat]:
         """Return the solution without held-out rows, and columns of the inverse without them: zero there.
 
-        The factor is overwritten: ask for ``without_held_out`` before several threads ask for more.
+        With B the columns of held-out rows and G their corner of the inverse, the latter are inverse - B inv(G) B'. The
+        factor is overwritten, so that threads must not compute this at once.
         """
         from threadpoolctl import threadpool_limits
 
@@ -263,7 +267,7 @@ def _refined(gram: AnyFloat, factor: AnyFloat, targets: Array) -> Array:
         return np.asarray(cholesky_solve(factor, right), dtype=np.float64)
 
     dual, some = solved(targets), slice(None, None, max(1, targets.shape[1] // MACHINES_CHECKED))
-    for _ in range(MENDINGS):
+    for _ in range(REFINEMENTS):
         dual += solved(targets - product(gram, dual))
         if np.abs(targets[:, some] - product(gram, dual[:, some])).max() <= RESIDUAL * np.abs(targets).max():
             break

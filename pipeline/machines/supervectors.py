@@ -39,11 +39,10 @@ class SupervectorMachines:
     coef: Vectors
 
     def margins(self, statistics: Sequence[Array]) -> Array:
-        """Return the margins (N,) of a segment: near 1 for its speaker, -1 / (N - 1) for others.
+        """Return the margins (N,) w_n . (v - mean) / |v - mean| of a segment with the supervector v.
 
-        ``statistics`` (K, 1 + d) are those under each background model.
-
-        Summed in single precision, as ``coef`` is stored: a stream asks often, and reads everybody's each time.
+        They are near 1 for its speaker and -1 / (N - 1) for others. ``statistics`` (K, 1 + d) are those under each
+        background model. Products are summed in single precision, in which ``coef`` is stored: a stream asks often.
         """
         vector = (supervector(self.ubms, statistics) - self.mean).astype(np.float32)
         length = max(math.sqrt(vector @ vector), LEAST_LENGTH)

@@ -4,10 +4,10 @@ A segment of speech enters the supervector machines and the adapted GMMs by its 
 zero and one (Reynolds, Quatieri and Dunn, Speaker verification using adapted Gaussian mixture models, 2000). They are
 sums over frames, so that a stream keeps (K, 1 + d) numbers.
 
-A channel adds a constant to cepstra, which mean normalisation takes away. The mean of T frames is drawn to zero while
-they are few: m_T = sum x_t / (T + prior), maximum a posteriori under a normal prior worth ``prior`` frames. A stream
-has posteriors of components by the mean so far; sums of frames are corrected by the mean of all when they are read,
-since they are linear in the frames.
+A channel adds a constant to cepstra, which mean normalisation subtracts. The mean of T frames is drawn to zero while
+they are few: m_T = sum x_t / (T + prior), maximum a posteriori under a normal prior worth ``prior`` frames. In a
+stream, posteriors of components at frame t are those of x_t - m_t. First-order statistics are linear in the frames, and
+are made those of x_t - m_T when they are read.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 F = TypeVar("F", bound=np.floating[Any])
 
-# Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means.
+# Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means, and frames at
+# a time in these.
 MIXTURE_FRAMES = 60_000
 MIXTURE_ROUNDS = 6
 EM_FRAMES = 1024
-# No component narrower than this share of a feature's variance, nor given fewer frames than this on average: a
-# mixture that fits its first speakers too closely fails them once there are others.
+# Least variance of a component as a share of the feature's, and least frames for each component on average: a mixture
+# that fits its first speakers too closely does not fit later ones.
 VARIANCE_FLOOR = 0.02
 FRAMES_A_COMPONENT = 150
 
-# Logarithms of posteriors below the largest of a frame are no lower: subnormal numbers take a processor a hundred times
-# as long, and there are more of them with every round of training.
+# Least logarithm of a posterior relative to the largest of its frame: below it there would be subnormal numbers, which
+# take a processor a hundred times as long.
 LEAST_LOG_POSTERIOR = -60.0
 
 # dB below the half point in which a frame's weight falls by a factor of e.
@@ -74,11 +75,11 @@ class UniversalBackgroundModel:
         """Return the length K d of a supervector."""
         return int(self.means.size)
 
-    def running(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
+    def running_sums(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
         """Return the running sums (K + 1, 1 + d) after ``frames`` (T, d), ``below_peak`` dB (T,) under the loudest.
 
-        The last row holds the number and the sum of all frames, the others the weights of a component and the sums of
-        standardised frames by them. ``before`` are the sums so far.
+        Row k holds sum_t g_tk and sum_t g_tk z_t, with g_tk the weighted posterior of component k for the standardised
+        frame z_t; the last row holds T and sum_t x_t. ``before`` are the sums so far.
         """
         sums = np.zeros((len(self.means) + 1, 1 + frames.shape[1])) if before is None else before.copy()
         normalised = frames - running_mean(frames, self.mean_prior, sums[-1, 0], sums[-1, 1:])
@@ -89,18 +90,18 @@ class UniversalBackgroundModel:
         sums[-1, 1:] += frames.sum(axis=0, dtype=np.float64)
         return sums
 
-    def settled(self, running: Array) -> Array:
-        """Return the statistics (K, 1 + d) of an utterance by its ``running`` sums: less the mean of all its frames."""
-        mean = running[-1, 1:] / (running[-1, 0] + self.mean_prior)
-        return self._offsets(running[:-1, :1], running[:-1, 1:], mean / self.scale)
+    def utterance_statistics(self, sums: Array) -> Array:
+        """Return the statistics (K, 1 + d) of an utterance less the mean of its frames, by its running ``sums``."""
+        mean = sums[-1, 1:] / (sums[-1, 0] + self.mean_prior)
+        return self._offsets(sums[:-1, :1], sums[:-1, 1:], mean / self.scale)
 
     def weighed(
         self, frames: Array, weights: Array, *, like: Array | None = None, dtype: DTypeLike = np.float64
     ) -> tuple[AnyFloat, AnyFloat]:
-        """Return standardised frames (T, d) and posteriors (T, K) times ``weights`` (T,), for ``sums``.
+        """Return standardised frames (T, d) and posteriors (T, K) times ``weights`` (T,), for ``statistics``.
 
-        Posteriors are those of frames ``like`` (T, d), by default the same. With ``dtype`` float32, in a quarter of the
-        time: enough for segments, which are stored at half precision.
+        Posteriors are those of frames ``like`` (T, d), by default the same. ``dtype`` float32 takes a quarter of the
+        time, and suffices for segments, which are stored at half precision.
         """
         standard = ((frames - self.centre) / self.scale).astype(dtype, copy=False)
         reference = standard if like is None else ((like - self.centre) / self.scale).astype(dtype, copy=False)
@@ -108,13 +109,13 @@ class UniversalBackgroundModel:
         posterior *= weights[:, None].astype(dtype, copy=False)
         return standard, posterior
 
-    def sums(self, standard: AnyFloat, share: AnyFloat) -> AnyFloat:
+    def statistics(self, standard: AnyFloat, share: AnyFloat) -> AnyFloat:
         """Return the zeroth- and first-order statistics (K, 1 + d) of frames that are ``weighed``, at their precision.
 
         With g_tk the weighted posterior of component k for frame t, row k holds n_k = sum_t g_tk and
-        sum_t g_tk (z_t - mean_k) / deviation_k.
+        f_k = sum_t g_tk (z_t - mean_k) / deviation_k.
         """
-        # One after another in single precision, posteriors of a long recording would vanish beside their sum.
+        # In single precision, posteriors of a long recording would be lost to rounding beside their sum.
         occupancy = share.sum(axis=0, dtype=np.float64).astype(share.dtype, copy=False)
         return self._offsets(occupancy[:, None], share.T @ standard)
 

@@ -74,7 +74,7 @@ class LogisticCalibration:
 
 
 Origin = Literal["enrolled", "unknown", "all"]
-"""Impostors that a fit is against: enrolled speakers, unknown ones, or all where the trials do not part them."""
+"""Impostors that a fit is against: enrolled speakers or unknown ones; "all" for that of a condition, which has none."""
 Fits = tuple[tuple[Origin, LogisticCalibration], ...]
 """Calibrations of one system or sum, each against the impostors of one origin."""
 
@@ -83,8 +83,8 @@ Fits = tuple[tuple[Origin, LogisticCalibration], ...]
 class MixtureCalibration:
     """The ratio against impostors of several kinds, each with a calibration of its own in ``kinds``.
 
-    Nontarget trials of kind k make up ``shares[k]`` of all (they sum to 1), so the likelihood of a score under the
-    nontarget hypothesis is the weighted mean of the kinds' likelihoods: 1 / LR = sum of shares[k] / LR_k.
+    A share ``shares[k]`` of nontarget trials is of kind k (they sum to 1), so that the likelihood of a score under the
+    nontarget hypothesis is the weighted mean of the kinds' likelihoods: 1 / LR = sum over k of shares[k] / LR_k.
     """
 
     kinds: tuple[LogisticCalibration, ...]
@@ -107,16 +107,20 @@ class MixtureCalibration:
 
 @dataclass(frozen=True)
 class SystemCalibration:
-    """The ratio of one system, by fits to held-out trials against the impostors of each origin.
+    """The log-likelihood ratio of one system, by fits to held-out trials against the impostors of each origin.
 
-    ``ratio`` maps the score to a log-likelihood ratio; for a system that sums others, ``weights`` make the sum first:
-    fusing several scores and calibrating one need different trials and penalties. ``unknown_share`` of all nontarget
-    trials are by unknown impostors. ``changed`` is the calibration for utterances of a changed condition, and
-    ``condition`` maps what the classifier says of one to the log-odds that it is: with P the probability that it is as
-    recorded, LLR = P LLR_recorded + (1 - P) (LLR_changed - U log ``unfamiliar_impostors``), with U from 0 to 1 by how
-    unfamiliar the condition is: an impostor is so many times as likely as a claimant to come by an unfamiliar one. From
-    ratios of claims, ``shifts`` by the claimant's id are subtracted (``scoring.typical``), and from all ratios the
-    excess of the distance from enrollment speech over its ``limit``.
+        LLR = P LLR_recorded + (1 - P) (LLR_changed - U log unfamiliar_impostors) - excess.
+
+    LLR_recorded is the ratio for utterances as recorded; ``ratio`` maps the score to it. For a system that sums others,
+    ``weights`` make the sum first, since fusion and calibration need different trials and penalties. LLR_changed is the
+    ratio by ``changed``, for a changed condition (``scoring.conditions``); without it, LLR_recorded stands alone. Each
+    is less the claimant's ``shifts``, by id (``scoring.typical``). ``unknown_share`` of all nontarget trials are by
+    unknown impostors.
+
+    P is the probability that the condition is as recorded: ``condition`` maps the classifier's log-odds of a changed
+    one to calibrated log-odds. U is how unfamiliar the condition is, from 0 to 1; an impostor is
+    ``unfamiliar_impostors`` times as likely as a claimant to come by an unfamiliar one. The excess is that of the
+    distance from enrollment speech over its ``limit``.
     """
 
     system: str
@@ -141,9 +145,9 @@ class SystemCalibration:
         return read if self.changed is None else tuple(dict.fromkeys(read + self.changed.systems))
 
     def llr(self, scores: Mapping[str, Array], frames: Array | float, claims: Iterable[int] | None = None) -> Array:
-        """See LogisticCalibration.llr; ``changed`` is read where ``scores`` hold the condition.
+        """Return ratios as ``LogisticCalibration.llr``, shifted where ``claims`` (C,), the claimants' ids, are given.
 
-        Ratios are shifted where ``claims`` (C,), the claimants' ids, are given.
+        Those of a changed condition count where the condition is among the ``scores``.
         """
         summed = {self.system: self._sum.llr(scores, frames)} if self.weights else scores
         ratio: Array = self._ratio.llr(summed, frames)
@@ -183,7 +187,7 @@ Calibration = LogisticCalibration | MixtureCalibration | SystemCalibration
 def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCalibration:
     """Return the ratio against impostors of all origins, unknown ones making up ``unknown_share``.
 
-    An origin that makes up none of them counts only where there is no other.
+    Origins with a share of 0 count only where there is no other.
     """
     shares = {"enrolled": 1.0 - unknown_share, "unknown": unknown_share, "all": 1.0}
     mixed = [(shares[origin], fit) for origin, fit in fits if shares[origin] > 0.0] or [(1.0, fit) for _, fit in fits]

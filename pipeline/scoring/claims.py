@@ -42,11 +42,11 @@ class ScoringSettings:
 
 
 @dataclass(frozen=True)
-class Settled:
-    """The ``frames`` of an utterance, summed up for its scores.
+class UtteranceStatistics:
+    """What the scores of an utterance of so many ``frames`` are computed from.
 
-    ``means`` are those of the frames' values under each rule, (C,) or (C, P), ``statistics`` (K, 1 + d) those under
-    each UBM, and ``side_information`` is about the condition, by the names that calibrations read it under.
+    ``means`` over frames of the values of each rule are (C,) or (C, P), ``statistics`` under each background model are
+    (K, 1 + d), and ``side_information`` is that on the condition, by the names that calibrations read it under.
     """
 
     frames: int
@@ -117,8 +117,8 @@ class ClaimScorer:
         """Return the running scores of a new utterance."""
         return RunningScores(self)
 
-    def sums(self, frames: FeatureBlock, before: Mapping[str, Array], count: int) -> dict[str, Array]:
-        """Return the sums after ``frames``: values of each system, (C,) or (C, P), and statistics under each UBM.
+    def running_sums(self, frames: FeatureBlock, before: Mapping[str, Array], count: int) -> dict[str, Array]:
+        """Return the sums after ``frames``: values of each rule, (C,) or (C, P), and sums under each background model.
 
         ``before`` are the sums over the ``count`` frames before them, empty at the start.
         """
@@ -133,50 +133,55 @@ class ClaimScorer:
             sums[CONDITION] = sums.get(CONDITION, 0.0) + condition_sums(frames.of("supervector"))
         for background, ubm in self._ubms.items():
             vectors, so_far = frames.of(background.analysis), before.get(background.name)
-            sums[background.name] = ubm.running(vectors, frames.below_peak, so_far)
+            sums[background.name] = ubm.running_sums(vectors, frames.below_peak, so_far)
         return sums
 
-    def settled(self, sums: Mapping[str, Array], frames: int) -> Settled:
-        """Return the statistics and means that the ``sums`` over ``frames`` frames give."""
+    def utterance_statistics(self, sums: Mapping[str, Array], frames: int) -> UtteranceStatistics:
+        """Return the statistics and means of an utterance by its running ``sums`` over so many ``frames``."""
         condition = self.settings.condition
         side = {} if condition is None else condition.measure(sums[CONDITION])
         scored = -(-frames // self.settings.frame_subsampling)
-        return Settled(
+        return UtteranceStatistics(
             frames,
             {rule.name: sums[rule.name] / scored for rule in self._frame_rules},
-            {background.name: ubm.settled(sums[background.name]) for background, ubm in self._ubms.items()},
+            {
+                background.name: ubm.utterance_statistics(sums[background.name])
+                for background, ubm in self._ubms.items()
+            },
             {name: np.array(value) for name, value in side.items()},
         )
 
     def finish(
-        self, settled: Settled, *, margins: Mapping[str, Array] | None = None, absent: int | None = None
+        self, heard: UtteranceStatistics, *, margins: Mapping[str, Array] | None = None, absent: int | None = None
     ) -> dict[str, Array]:
-        """Return utterance scores (C,) of each system from ``settled`` sums.
+        """Return the utterance scores (C,) of each system, by the statistics of what was ``heard``.
 
-        For held-out trials, ``margins`` (N,) by the kind of machines replace those of the population's own,
-        and the speaker ``absent`` is left out where rules look for the best or worst rival.
+        For held-out trials, ``margins`` (N,) by the kind of machines replace those of the population's own machines,
+        and the speaker ``absent`` is no rival of anybody.
         """
-        scores = {name: np.full(len(self.claims), value) for name, value in settled.side_information.items()}
+        scores = {name: np.full(len(self.claims), value) for name, value in heard.side_information.items()}
         if self._alone:
-            return settled.means | scores
-        for name, mean in settled.means.items():
+            return heard.means | scores
+        for name, mean in heard.means.items():
             left_out = absent is not None and mean.ndim == 2
             compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
             scores[name] = RULES[name].finish(compared, self._cohorts.slots)
-        scores |= self._whole_scores(settled, margins or {}, absent)
+        scores |= self._whole_scores(heard, margins or {}, absent)
         for name in self.systems:
             if name in self.settings.fusions:
                 one = len(self.claims) == 1
                 parts = {part: values[0] for part, values in scores.items()} if one else scores
-                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, settled.frames, self._ids))
+                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, heard.frames, self._ids))
         return scores
 
-    def _whole_scores(self, settled: Settled, given: Mapping[str, Array], absent: int | None) -> dict[str, Array]:
+    def _whole_scores(
+        self, heard: UtteranceStatistics, given: Mapping[str, Array], absent: int | None
+    ) -> dict[str, Array]:
         """Return the scores (C,) of rules over the whole utterance, from its statistics."""
         scores: dict[str, Array] = {}
         margins: dict[UtteranceKind, Array] = {}
         for kind, machines in self._whole.items():
-            statistics = [settled.statistics[background.name] for background in kind.backgrounds]
+            statistics = [heard.statistics[background.name] for background in kind.backgrounds]
             made = given[kind.name] if kind.name in given else machines.margins(statistics)
             margins[kind] = made if absent is None else np.where(np.arange(len(made)) == absent, -np.inf, made)
         for rule, kind in self._whole_rules:
@@ -217,33 +222,33 @@ def with_parts(
 
 
 class RunningScores:
-    """Scores of one utterance, exact after every push: from sums over all its frames so far.
+    """Scores of one utterance, exact after every push.
 
-    Only sums are kept, so neither the cost of a push nor the memory grows with the utterance.
+    They are computed from sums over the frames so far: neither the cost of a push nor the memory grows with these.
     """
 
     def __init__(self, scorer: ClaimScorer) -> None:
         self.frames = 0
         self.sums: dict[str, Array] = {}
         self._scorer = scorer
-        self._settled: Settled | None = None
+        self._statistics: UtteranceStatistics | None = None
         self._scores: dict[str, Array] | None = None
 
     def push(self, speech: FeatureBlock) -> None:
         """Add the frames of ``speech``."""
         for start in range(0, len(speech.vectors), self._scorer.block):
             block = speech.part(slice(start, start + self._scorer.block))
-            self.sums = self._scorer.sums(block, self.sums, self.frames)
+            self.sums = self._scorer.running_sums(block, self.sums, self.frames)
             self.frames += len(block.vectors)
-            self._settled = self._scores = None
+            self._statistics = self._scores = None
 
-    def settled(self) -> Settled:
-        """Return the statistics and means so far; there must have been a frame."""
+    def utterance_statistics(self) -> UtteranceStatistics:
+        """Return what the scores so far are computed from; there must have been a frame."""
         if self.frames == 0:
             raise ValueError("no frame has been scored")
-        if self._settled is None:
-            self._settled = self._scorer.settled(self.sums, self.frames)
-        return self._settled
+        if self._statistics is None:
+            self._statistics = self._scorer.utterance_statistics(self.sums, self.frames)
+        return self._statistics
 
     def audio_condition(self) -> tuple[float | None, bool]:
         """Return the log-odds of a changed condition, and whether the utterance is too far from all enrollment speech.
@@ -259,11 +264,11 @@ class RunningScores:
     @property
     def side_information(self) -> dict[str, Array]:
         """Return the measures of the condition; none without a classifier, or a frame."""
-        return self.settled().side_information if self.frames else {}
+        return self.utterance_statistics().side_information if self.frames else {}
 
     def scores(self) -> dict[str, Array]:
         """Return the scores (C,) of each system; there must have been a frame."""
         if self._scores is None:
-            scores = self._scorer.finish(self.settled())
+            scores = self._scorer.finish(self.utterance_statistics())
             self._scores = {name: scores[name] for name in self._scorer.systems if name in scores}
         return self._scores

@@ -24,20 +24,20 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Log-odds of a changed condition are kept under this name among the scores, and sums for them among the sums; the
-# distance from enrollment speech is kept under the other.
+# Names among the scores: that of the log-odds of a changed condition, under which running sums are kept too, and that
+# of the distance from enrollment speech.
 CONDITION, DISTANCE = "condition", "distance"
 SIDE_INFORMATION = (CONDITION, DISTANCE)
 
-# Vectors of either condition whose distance counts, and so many of them at most are searched.
+# Nearest vectors of either condition that count, and the most that are searched.
 NEIGHBOURS, MOST_VECTORS = 10, 1000
 
-# Standard deviations of the logarithm by which distances exceed what is expected: hardly ever more. Where held-out
-# utterances are few, these deviations are no smaller than the second number.
+# Distances are outlying from so many standard deviations of their logarithm above what is expected. This deviation is
+# taken to be at least the second number, since held-out utterances may be few.
 OUTLYING_DEVIATIONS, LEAST_DEVIATION = 3.0, 0.15
 
-# Standard deviations from what is expected at which a condition begins to be unfamiliar, and is so altogether. A
-# narrower step would add more to the scores of one channel's utterances than it tells about the channel.
+# Standard deviations from what is expected at which a condition begins to be unfamiliar, and is fully so. A narrower
+# ramp would add to the spread of scores by one channel more than it tells about the channel.
 FAMILIAR_DEVIATIONS = (-2.0, 1.0)
 
 # The smallest variance whose logarithm is taken, or that distances are divided by.
@@ -147,7 +147,7 @@ def _nearness(vector: Array, rows: Array, half_squares: Array) -> float:
 def train_conditions(recorded: Sequence[Array], changed: Sequence[Array]) -> ConditionClassifier | None:
     """Return the classifier by condition vectors (n, statics + d) of each speaker; None without any of either.
 
-    Distances are by the covariance of the recorded ones, half of it that of features that do not depend on each other.
+    Mahalanobis distances are by the covariance of the recorded vectors plus its diagonal, which regularises it.
     """
     if not all(sum(map(len, parts)) for parts in (recorded, changed)):
         return None

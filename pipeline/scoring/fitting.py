@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,14 +30,14 @@ Array = NDArray[np.float64]
 
 SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
-# Prior of a target trial in fits: where ratios must be right, above all, is where false accepts are rare.
+# Prior of a target trial in fits: ratios must be right above all where false accepts are rare.
 FIT_PRIOR = 0.05
 
-# Background models were trained on the unknown impostors of held-out trials. Scores of people on whom they were not
-# trained spread more widely: about 1 + 6 / (10 + N) times so, with N speakers enrolled.
+# The unknown impostors of held-out trials are among those that background models were trained on. Scores of other
+# people have a wider spread: about 1 + 6 / (10 + N) times as wide, with N speakers enrolled.
 SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
 
-# Share of the weights of changed conditions that those of speech as recorded are drawn to.
+# Weights for speech as recorded are drawn to this share of those for changed conditions.
 CHANGED_SHARE = 0.5
 
 # Probability that an utterance is of a changed condition, before its audio says more.
@@ -122,9 +122,8 @@ def calibration_of(trials: HeldOutTrials, system: str, *, times: int = 1, expect
 def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
     """Fit the log-odds of a ``changed`` condition to utterances as ``recorded``, and to those.
 
-    The classifier is too sure of itself: of each speaker's voice and words it has seen no other recording. Every
-    utterance is among the trials ``times`` times. How long they are says nothing: augmented ones are fewer, and so
-    shorter.
+    The classifier's own log-odds are overconfident. Every utterance is among the trials ``times`` times. The amount of
+    speech is left out: only some utterances have augmented versions, so that trials joined from these are shorter.
     """
     target = [trials.where(trials.is_target) for trials in (recorded, changed)]  # each utterance once
     scores = {CONDITION: np.concatenate([trials.scores[CONDITION] for trials in target])}
@@ -150,14 +149,14 @@ def fit_threshold(
 ) -> float:
     """Return the threshold of ``system`` for ``population`` speakers from held-out ``trials``.
 
-    At the equal error rate over the impostors that are ``expected``, or for a false-accept rate, in which unknown
-    impostors count by their share. Where a score counts frames, zero is never enough. A system that sums others
-    needs its ``calibration``. Raises MetricError where the trials cannot say, as those of one speaker alone.
+    It is that of the equal error rate over the impostors that are ``expected``, or of the rate ``false_accept``, in
+    which unknown impostors count by their share. Where a score is a share of frames, zero is never accepted. A system
+    that sums others needs its ``calibration``. Raises MetricError where trials are too few, as those of one speaker.
     """
-    rule = RULES.get(system)
-    key = system if rule is None or population > 1 else rule.alone_key
-    needed = {key} if rule is None or population == 1 else set(trials.parts_of(system))
-    if rule is None or not needed <= trials.scores.keys():
+    rule = RULES[system]
+    key = system if population > 1 else rule.alone_key
+    needed = {key} if population == 1 else set(trials.parts_of(system))
+    if not needed <= trials.scores.keys():
         raise MetricError(
             f"threshold: the store holds no held-out scores of system {system!r}; give the threshold itself"
         )
@@ -214,16 +213,11 @@ def _fits(trials: HeldOutTrials, systems: Sequence[str], penalties: tuple[float,
         ("enrolled", ~own & ~trials.unknown),
         ("unknown", trials.unknown),
     )
-    fits: list[tuple[Origin, LogisticCalibration]] = [
-        (origin, _fit(trials.where(own | impostors), systems, penalty, about.get(origin)))
-        for (origin, impostors), penalty in zip(origins, penalties, strict=True)
-        if impostors.any()
-    ]
-    return tuple(fits) or (("all", _fit(trials, systems, penalties[0])),)
-
-
-def _fit(
-    trials: HeldOutTrials, systems: Sequence[str], penalty: float, expected: Mapping[str, float] | None = None
-) -> LogisticCalibration:
-    own, frames = trials.is_target, trials.frames.astype(np.float64)
-    return fit_calibration(systems, trials.scores, frames, own, prior=FIT_PRIOR, penalty=penalty, expected=expected)
+    fits: list[tuple[Origin, LogisticCalibration]] = []
+    for (origin, impostors), penalty in zip(origins, penalties, strict=True):
+        if impostors.any() or own.all():  # of target trials alone: an error
+            some = trials.where(own | impostors)
+            data, weights = (some.scores, some.frames.astype(np.float64), some.is_target), about.get(origin)
+            fit = fit_calibration(systems, *data, prior=FIT_PRIOR, penalty=penalty, expected=weights)
+            fits.append((origin, fit))
+    return tuple(fits)

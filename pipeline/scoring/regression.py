@@ -9,16 +9,16 @@ Array = NDArray[np.float64]
 
 # Largest slope of the loss where its minimum is taken to be reached, and most steps towards it.
 MOST_SLOPE, MOST_STEPS = 1e-10, 200
-# Share of the decrease that the slope promises that a step must bring, and the share of the loss that is its rounding:
-# at its minimum the decrease is smaller.
+# Least decrease by a step as a share of what the slope predicts, and the rounding of the loss as a share of it: near
+# the minimum the decrease is smaller.
 LEAST_SHARE, ROUNDING = 1e-4, 1e-15
-# Least damping of a step, and the factors by which it grows where a step brings too little, and shrinks where it does
-# not. The latter is the smaller, or damping goes back and forth between too much and too little.
+# Least damping of a step, and the factors by which it grows after a step that is refused, and shrinks after one that is
+# not. The latter is the smaller, or damping would alternate between too much and too little.
 LEAST_DAMPING, MORE_DAMPING, LESS_DAMPING = 1e-9, 10.0, 4.0
 # A smaller weight that may not be negative is rounding, and 0.
 LEAST_WEIGHT = 1e-12
-# Of more trials, the steps begin at the minimum over the target trials and every so many of the others: that is most of
-# the way.
+# With more nontarget trials, the steps begin at the minimum over the target trials and every n-th of the others, which
+# is near.
 MANY, EVERY = 4000, 7
 
 
@@ -32,11 +32,15 @@ def logistic_weights(
     positive: int,
     expected: Array | float = 0.0,
 ) -> Array:
-    """Return the weights (d,) w that minimise a penalised, weighted logistic loss, the first ``positive`` of them >= 0.
+    """Return the weights w (d,) that minimise a penalised, weighted logistic loss, the first ``positive`` of them >= 0.
 
-    The loss is the sum of ``weight`` log(1 + exp(-s (``design`` w + ``offset``))) + half the sum of ``penalties``
-    (w - ``expected``)^2, over trials (n,) with s = 1 for ``target``, else -1. Newton's steps within the bounds, damped
-    as by Levenberg and Marquardt with the most curvature that the loss can have, by which every step makes it less.
+    With s_t = 1 for ``target`` trials, else -1, and x_t the rows of ``design`` (n, d), the loss is
+
+        sum over t of weight_t log(1 + exp(-s_t (x_t . w + offset_t)))
+            + sum over k of penalty_k (w_k - expected_k)^2 / 2.
+
+    Newton's steps within the bounds are damped as by Levenberg and Marquardt, with the greatest curvature that the loss
+    can have, so that enough damping makes every step decrease it.
     """
     from scipy.optimize import lsq_linear  # slow to import
 

@@ -74,8 +74,8 @@ class Rule:
         return tuple(name for name in self.parts if name in systems or RULES[name].needs <= self.needs)
 
 
-def smallest_over_competitors(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-    """Return the smallest of ``mean`` (C, N) over the competing speakers of each claim: (C,)."""
+def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
+    """Return the smallest of ``mean`` (C, N) over the rivals of each claim: (C,)."""
     others = mean.copy()
     others[np.arange(len(claims)), claims] = np.inf
     return np.asarray(np.minimum.reduce(others, axis=-1))
@@ -148,9 +148,9 @@ RULES = _Rules(
         Rule("rpoao", _REFINED, rpoao, _LOG, "log"),
         # This project's: the smallest mean over j of r_ij, and of r'_ij (eq. 16).
         Rule("worst_rival", _PAIR, worst_rival, "mean posterior against the worst rival", "mean",
-             smallest_over_competitors, top=1.0),
+             smallest_over_rivals, top=1.0),
         Rule("refined_worst_rival", _REFINED, refined_worst_rival, "refined mean posterior, worst rival", "mean",
-             smallest_over_competitors, top=2.0),
+             smallest_over_rivals, top=2.0),
         *_utterance_rules(SUPERVECTOR, GMM, ""),
         *_utterance_rules(NORMALISED_SUPERVECTOR, NORMALISED_GMM, "normalised "),
         # Weights adapted after Reynolds, Quatieri and Dunn 2000.

@@ -156,9 +156,10 @@ class HeldOutTrials:
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
         """Return the trials without impostors of an origin whose assumed share is 0; all if that leaves none."""
-        own = self.is_target
-        kept = own | (~self.unknown if unknown_share == 0.0 else self.unknown if unknown_share == 1.0 else ~own)
-        return self.where(kept) if (kept & ~own).any() else self
+        left_out = np.zeros(len(self), dtype=bool)
+        if unknown_share in (0.0, 1.0):
+            left_out = ~self.is_target & (self.unknown == (unknown_share == 0.0))
+        return self.where(~left_out) if (~left_out & ~self.is_target).any() else self
 
     def at_every_length(self, system: str) -> HeldOutTrials:
         """Return every prefix of every trial as a trial of its own, and the whole ones, as ``system`` scored them.

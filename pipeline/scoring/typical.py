@@ -1,11 +1,13 @@
 """Ratios that are typical of a claimant: what a claim must reach, whatever the impostors in the store are like.
 
 Held-out nontarget trials are by speakers of the store. While these are few, or recorded elsewhere, other people come
-closer to a claimant than they do, and the threshold of Bayes' rule is too low. Target trials say more: what nearly all
-of the claimant's own held-out utterances exceed is required of a claim.
+closer to a claimant than they do, and the threshold of Bayes' rule is too low. A claim must therefore reach what nearly
+all of the claimant's own held-out utterances exceed.
 
-Ratios of target trials are taken as normal, with a mean for each claimant (a random-effects model; Gelman et al.,
-Bayesian Data Analysis, 3rd edition, section 5.4): r = m_c + e with m_c ~ N(m, b) and e ~ N(0, w).
+The n_c ratios r of a claimant's target trials are modelled as normal around the claimant's own mean (a random-effects
+model; Gelman et al., Bayesian Data Analysis, 3rd edition, section 5.4): r = m_c + e with m_c ~ N(m, b), e ~ N(0, w).
+The posterior of m_c has the variance v_c and the mean v_c (m / b + n_c mean(r) / w), with 1 / v_c = 1 / b + n_c / w; a
+further trial has that mean and the variance w + v_c.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# What a claim must reach lies so many standard deviations below what is expected of the claimant's held-out utterances,
-# one more for so many other speakers, whose trials show better what impostors are like, and is divided by a power of N.
+# What a claim must reach is so many standard deviations below the expected ratio of the claimant's utterances, one more
+# for so many other speakers, whose trials show better what impostors are like, and is divided by a power of N.
 DEVIATIONS, SPEAKERS_A_DEVIATION, POWER = 0.65, 2.5, 0.15
 
 # Variances within claimants are measured by at least so many differences from their means.
@@ -28,17 +30,17 @@ LEAST_DIFFERENCES = 5
 
 @dataclass(frozen=True)
 class Typicality:
-    """Shifts of ratios by which the least typical one of every claimant is at ``threshold``, with N ``speakers``.
+    """Shifts of ratios by which the lowest typical one of every claimant is at ``threshold``, with N ``speakers``.
 
-    It is (m - (0.65 + (N - 1) / 2.5) s) / N^0.15, with the expected ratio m and its standard deviation s: claims of
-    another day reach a smaller share of m the more speakers are enrolled, and those of impostors a smaller one still.
+    It is (m - (0.65 + (N - 1) / 2.5) s) / N^0.15, with the expected ratio m and its standard deviation s. The more
+    speakers are enrolled, the smaller a share of m do claims on another day reach, and those of impostors still less.
     """
 
     threshold: float
     speakers: int
 
     def shifts(self, ratios: Array, claims: NDArray[np.uint64]) -> dict[int, float]:
-        """Return what to subtract from each claimant's ratios, by id; claimants with nothing to subtract are left out.
+        """Return what to subtract from the ratios of each claimant, by id; those with nothing to subtract are left out.
 
         Parameters
         ----------

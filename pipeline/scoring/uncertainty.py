@@ -2,9 +2,12 @@
 
 The ratio L of a fitted calibration is taken as the feature of one more logistic regression, a + b L, whose best fit is
 a = 0, b = 1. The curvature of its likelihood there gives the covariance of a and b (Laplace's approximation, as in
-MacKay 1992), and so the standard deviation of a + b L at any L: small between the two classes, where trials of both
-kinds lie close together, and growing beyond them. It is the uncertainty that the number of trials leaves, and not
-that of a channel unlike theirs.
+MacKay 1992): with weights w_t p_t (1 - p_t) of the trials,
+
+    inverse of [[sum of w p (1 - p) + 1 / s_a^2, sum of w p (1 - p) L], [the same, sum of w p (1 - p) L^2 + 1 / s_b^2]],
+
+and so the standard deviation of a + b L at any L: small between the two classes, and growing beyond them. It is the
+uncertainty that the number of trials leaves, and not that of a channel unlike theirs.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Prior standard deviations of the offset a, in nats, and of the slope b, about 0 and 1: separable trials would leave
-# both without bounds.
+# Prior standard deviations s_a of the offset a, in nats, about 0, and s_b of the slope b, about 1: separable trials
+# would leave both without bounds.
 OFFSET_SPREAD, SLOPE_SPREAD = 10.0, 1.0
 DEVIATES = 1.959964  # of a central 95 % of a normal distribution
 

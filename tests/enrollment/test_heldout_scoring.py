@@ -63,7 +63,9 @@ def segment_data(speakers: int) -> tuple[UniversalBackgroundModel, list[np.ndarr
     space = train_ubm(
         np.concatenate([x for some in parts for x in some]), components=8, relevance=2.0, seed=0, half_db=25.0
     )
-    vectors = [np.stack([space.vector(space.sums(*space.weighed(x, np.ones(len(x))))) for x in some]) for some in parts]
+    vectors = [
+        np.stack([space.vector(space.statistics(*space.weighed(x, np.ones(len(x))))) for x in some]) for some in parts
+    ]
     return space, [some.astype(np.float32) for some in vectors]
 
 
@@ -219,7 +221,7 @@ def segment_margins_without(speakers: int, absent: int, x: FeatureBlock) -> np.n
     model = Ridge(alpha=RIDGE, fit_intercept=False).fit(
         unit(stacked - mean)[kept], targets[kept], sample_weight=(counts.mean() / counts[owners])[kept]
     )
-    vector = space.vector(space.sums(*space.weighed(x.vectors, loudness(x.below_peak, 25.0))))
+    vector = space.vector(space.statistics(*space.weighed(x.vectors, loudness(x.below_peak, 25.0))))
     return model.predict(unit(vector - mean)[None])[0]
 
 
@@ -231,7 +233,7 @@ def test_outsiders_meet_machines_trained_without_them_and_are_nobodys_rival(abse
     rivals = {n: [j for j in others if j != n] for n in others}
     weights = loudness(x.below_peak, SETTINGS.supervector.half_db)
     machines = people.utterance["gmm"]
-    gmms = machines.margins([machines.ubms[0].sums(*machines.ubms[0].weighed(x.vectors, weights))])
+    gmms = machines.margins([machines.ubms[0].statistics(*machines.ubms[0].weighed(x.vectors, weights))])
     for name, expected, atol in (
         ("supervector", margins[others], 1e-5),
         ("supervector_rival", [margins[n] - margins[rivals[n]].max() for n in others], 1e-5),

@@ -148,7 +148,9 @@ def by_hand(recordings, voices, tiny) -> dict[str, np.ndarray]:
         running.push(trial)
         scores["rpoao"].append(running.scores()["rpoao"])
         weights = loudness(trial.below_peak, tiny.supervector.half_db)
-        margins = machines.margins([ubm.sums(*ubm.weighed(trial.of("supervector"), weights)) for ubm in machines.ubms])
+        margins = machines.margins(
+            [ubm.statistics(*ubm.weighed(trial.of("supervector"), weights)) for ubm in machines.ubms]
+        )
         scores["supervector"].append(margins)
         scores["supervector_rival"].append(margins - [max(np.delete(margins, claim)) for claim in range(4)])
     return {system: np.concatenate(rows) for system, rows in scores.items()}
@@ -163,7 +165,7 @@ def supervector_machines_by_hand(splits: list[tuple[Cut, list[FeatureBlock]]], c
     def vectors_of(blocks: list[FeatureBlock], share: float) -> np.ndarray:
         weighed = [(block.of("supervector"), loudness(block.below_peak, settings.half_db)) for block in blocks]
         parts = segments_of(weighed, round(settings.segment_seconds / 0.01), round(share * settings.max_segments))
-        return np.stack([ubm.vector(ubm.sums(*ubm.weighed(*part))) for part in parts]).astype(np.float16)
+        return np.stack([ubm.vector(ubm.statistics(*ubm.weighed(*part))) for part in parts]).astype(np.float16)
 
     kept = [vectors_of(cut.kept(blocks), 1.0 - holdout) for cut, blocks in splits]
     held = [vectors_of(cut.held(blocks), holdout) for cut, blocks in splits]

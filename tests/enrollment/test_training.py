@@ -26,7 +26,7 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.holdout import cut_of
 from pipeline.enrollment.new_speakers import Speech
 from pipeline.enrollment.removal import remove_speaker
-from pipeline.enrollment.solving import Voice, _known, evenly, solve, voices_of
+from pipeline.enrollment.solving import SpeakerSegments, _known, evenly, solve, stored_segments
 from pipeline.enrollment.speech import by_turns, read_speech
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import ConfigError, InputError
@@ -100,7 +100,7 @@ def assert_solved_from_what_is_stored(model: SpeakerModel) -> None:
             continue
         machines, ridge = model.utterance_machines(kind), kind.branch.settings(model.config).ridge
         has_pseudo = kind.branch is RAW and model.config.supervector.has_pseudo_speakers(len(model))
-        voices = voices_of(model, kind, has_pseudo=has_pseudo)
+        voices = stored_segments(model, kind, has_pseudo=has_pseudo)
         with threadpool_limits(1):
             solver = SupervectorTraining(
                 [voice.segments for voice in voices], ridge=ridge, pseudo_speakers=[voice.pseudo for voice in voices]
@@ -156,7 +156,7 @@ def test_the_stored_segments_are_those_of_the_recordings(store, recordings, voic
             weighed = [(one.of("supervector"), loudness(one.below_peak, settings.half_db)) for one in part]
             most = round(share * settings.max_segments)
             parts = segments_of(weighed, round(settings.segment_seconds / 0.01), most)
-            expected += [ubm.vector(ubm.sums(*ubm.weighed(*part))) for part in parts]
+            expected += [ubm.vector(ubm.statistics(*ubm.weighed(*part))) for part in parts]
         # Half precision: 11 bits, of roots of sums in single precision, which versions of numpy round differently.
         offsets, theirs = (np.copysign(rows * rows, rows) for rows in (segments.astype(float), np.stack(expected)))
         np.testing.assert_allclose(offsets, theirs, rtol=2**-10, atol=1e-5)
@@ -190,8 +190,10 @@ def test_normalised_machines_and_gmms_are_made_of_joined_utterances_less_their_m
                     rows, weights = block.of(background.analysis), loudness(block.below_peak, ubm.half_db)
                     mean = running_mean(rows, prior)
                     weighed.append(ubm.weighed(rows - mean[-1], weights, like=rows - mean))
-                    statistics[background, number] = statistics.get((background, number), 0.0) + ubm.sums(*weighed[-1])
-                vectors += [ubm.vector(ubm.sums(*one)) for one in segments_of(weighed, size, round(share * most))]
+                    statistics[background, number] = statistics.get((background, number), 0.0) + ubm.statistics(
+                        *weighed[-1]
+                    )
+                vectors += [ubm.vector(ubm.statistics(*one)) for one in segments_of(weighed, size, round(share * most))]
             if background in NORMALISED_SUPERVECTOR.backgrounds:
                 segments[number].append(np.stack(vectors))
     for number, own in enumerate(model.arrays):
@@ -203,7 +205,7 @@ def test_normalised_machines_and_gmms_are_made_of_joined_utterances_less_their_m
             expected = map_mean_offsets(statistics[kind.backgrounds[0], number], groups, **how)
             np.testing.assert_allclose(own[kind.array], expected, rtol=0, atol=1e-4)
         whole, pitches = joined(read[number]), PitchCounts(tiny.pitch)
-        shares = pitches.shares(pitches.running(whole.of("pitch"), whole.below_peak))
+        shares = pitches.shares(pitches.running_sums(whole.of("pitch"), whole.below_peak))
         np.testing.assert_allclose(own[PITCH.array], shares, rtol=1e-6)
 
 
@@ -213,9 +215,7 @@ def test_machines_by_which_held_out_utterances_are_scored_have_nothing_of_them(r
     some = {name: recordings[name][:5] for name in ("anna", "ivan", "lars")}
     trainer = Trainer(config, SpeakerModel(config), "speaker", workers, lambda *_: None)
     voices, _ = read_speech(some, config, enrolled=0, workers=workers, progress=trainer.progress)
-    kept, held = (
-        [voice.speech.changed(lambda its, part=part: its[part]) for voice in voices] for part in KEPT_AND_HELD
-    )
+    kept, held = ([voice.speech.mapped(lambda its, part=part: its[part]) for voice in voices] for part in KEPT_AND_HELD)
     models = []
     for held_out in (held, held[::-1]):
         everything = [
@@ -485,7 +485,7 @@ def test_where_room_is_short_segments_are_fewer_and_longer(tmp_path, recordings,
     pseudo = enroll(tmp_path / "u", speakers, tiny_with(*settings[:2], "supervector.speeds_below=5", room)).model
     rows = [len(part) for parts in pseudo.pseudo_segments() for part in parts]
     assert 3 * most < sum(map(len, pseudo.segments(SUPERVECTOR))) + sum(rows) <= 4 * most
-    solver, _ = solve(voices_of(some, SUPERVECTOR, has_pseudo=False), some.config, SUPERVECTOR)
+    solver, _ = solve(stored_segments(some, SUPERVECTOR, has_pseudo=False), some.config, SUPERVECTOR)
     np.testing.assert_allclose(solver.solution.coef, [own["supervector"] for own in some.arrays], atol=1e-5)
 
 
@@ -495,7 +495,7 @@ def test_a_gram_matrix_that_is_too_small_for_all_segments_thins_out_those_with_m
     config = load_config(None, [f"machines.gram_gib={4 * (room + 0.5) ** 2 / 2**30!r}"])
     random = np.random.default_rng(0)
     segments = [random.normal(n, 0.5, (size, 8)).astype(np.float32) for n, size in enumerate(sizes)]
-    voices = [Voice(n, rows) for n, rows in enumerate(segments)]
+    voices = [SpeakerSegments(n, rows) for n, rows in enumerate(segments)]
     if room < len(sizes):
         with pytest.raises(ConfigError, match="gram_gib"):
             solve(voices, config, SUPERVECTOR)

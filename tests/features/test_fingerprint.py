@@ -25,7 +25,7 @@ from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import AuditError
 from pipeline.features.copies import DuplicateDetector
-from pipeline.features.fingerprints import RATE, SCALES, FingerprintStream, ScaledFingerprintStream, joined
+from pipeline.features.fingerprints import RATE, SCALES, FingerprintStream, joined
 from pipeline.scoring.decisions import Decision
 from pipeline.store.model import SpeakerModel
 from pipeline.store.sealing import seal_store
@@ -81,7 +81,7 @@ COPIES = {
 
 def fingerprint_of(samples: np.ndarray, rate: int = 16_000, sizes: tuple[int, ...] = ()) -> np.ndarray:
     stream = FingerprintStream(rate)
-    return joined([*(stream.push(chunk)[0] for chunk in cut(samples, list(sizes))), stream.flush()[0]])
+    return joined(prints[:, 0] for prints, _ in (*map(stream.push, cut(samples, list(sizes))), stream.flush()))
 
 
 def suspected(known: list[np.ndarray], samples: np.ndarray, rate: int = 16_000) -> bool:
@@ -117,7 +117,7 @@ def test_the_bits_are_the_slopes_of_the_spectrum_in_time(scale):
         bits = [(now[b + 1] - now[b]) > (before[b + 1] - before[b]) for b in range(32)]
         expected.append(sum(1 << b for b, bit in enumerate(bits) if bit))
     assert len(expected) > 10
-    stream = ScaledFingerprintStream(RATE)
+    stream = FingerprintStream(RATE, SCALES)
     result = np.concatenate([stream.push(samples)[0], stream.flush()[0]])
     np.testing.assert_array_equal(result[:, scale], np.array(expected, dtype=np.uint32))
     np.testing.assert_array_equal(result[:, 0], fingerprint_of(samples, RATE))

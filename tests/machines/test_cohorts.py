@@ -253,7 +253,7 @@ def test_a_nontarget_claim_by_an_unknown_impostor_is_judged_without_them(most):
         for claim, score in zip(claims, trials.scores[name][trials.unknown], strict=True):
             members = sorted([claim, *people.cohort_table.nearest[claim].tolist()])
             left = [slot for slot, member in enumerate(members) if member not in (3, claim)]
-            assert score == pytest.approx(running.settled().means[name][claim][left].min(), abs=1e-12)
+            assert score == pytest.approx(running.utterance_statistics().means[name][claim][left].min(), abs=1e-12)
 
 
 def test_with_a_cohort_of_one_there_are_no_claims_by_unknown_impostors():

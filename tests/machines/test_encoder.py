@@ -37,21 +37,24 @@ def bands(frames: int, seed: int = 0) -> np.ndarray:
 def test_an_utterance_has_the_mean_of_its_windows_however_it_comes(settings, frames, cuts):
     encoder, x, sums = Encoder(settings), bands(frames), None
     for first, last in pairwise([0, *(cut for cut in cuts if cut < frames), frames]):
-        sums = encoder.running(x[first:last], np.zeros(last - first), sums)
+        sums = encoder.running_sums(x[first:last], np.zeros(last - first), sums)
         sums.flags.writeable = False  # a stream may be asked what it would be with more frames
     windows = [x[first : first + WINDOW] for first in range(0, frames, WINDOW)]
     repeated = [np.concatenate([window] * WINDOW)[:WINDOW] for window in windows]
     expected = np.average([*map(embedding_by_hand, repeated)], axis=0, weights=[*map(len, windows)])
     assert encoder.dimension == WEIGHTS.shape[1]
-    np.testing.assert_allclose(encoder.settled(sums), expected[None], rtol=0, atol=1e-6)
-    whole = encoder.running(x, np.zeros(frames))
-    assert np.array_equal(encoder.settled(whole), encoder.settled(sums))  # bit for bit
-    assert np.array_equal(encoder.sums(*encoder.weighed(x, np.ones(frames))), encoder.settled(whole))
+    np.testing.assert_allclose(encoder.utterance_statistics(sums), expected[None], rtol=0, atol=1e-6)
+    whole = encoder.running_sums(x, np.zeros(frames))
+    assert np.array_equal(encoder.utterance_statistics(whole), encoder.utterance_statistics(sums))  # bit for bit
+    assert np.array_equal(encoder.statistics(*encoder.weighed(x, np.ones(frames))), encoder.utterance_statistics(whole))
 
 
 def test_loudness_and_channel_are_gone_with_the_mean_of_a_window(settings):
     encoder, x = Encoder(settings), bands(300)
-    plain, shifted = (encoder.settled(encoder.running(part, np.zeros(300))) for part in (x, x + np.linspace(-2, 2, 80)))
+    plain, shifted = (
+        encoder.utterance_statistics(encoder.running_sums(part, np.zeros(300)))
+        for part in (x, x + np.linspace(-2, 2, 80))
+    )
     np.testing.assert_allclose(plain, shifted, atol=1e-5)
 
 

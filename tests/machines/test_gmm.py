@@ -26,7 +26,7 @@ def space_of(seed: int, components: int = 5, apart: float = 1.0) -> UniversalBac
 def heard(space: UniversalBackgroundModel, seed: int, frames: int = 80) -> tuple[np.ndarray, np.ndarray]:
     """Frames (T, d) and the statistics of them, all equally loud."""
     x = np.random.default_rng(seed).normal(0.3, 1.5, (frames, DIMENSION))
-    return x, space.sums(*space.weighed(x, np.ones(frames)))
+    return x, space.statistics(*space.weighed(x, np.ones(frames)))
 
 
 def offsets_of(
@@ -72,7 +72,7 @@ def test_where_sounds_are_far_apart_a_score_is_the_ratio_of_two_of_scikit_learns
     shift = random.standard_normal(space.means.shape).astype(np.float32)
     moved = replace(space, means=space.means + shift * np.sqrt(space.variances))
     expected = (as_sklearn(moved).score_samples(x) - as_sklearn(space).score_samples(x)).mean()
-    ratio = AdaptedMixtures((space,), shift[None]).margins([space.sums(*space.weighed(x, np.ones(300)))])
+    ratio = AdaptedMixtures((space,), shift[None]).margins([space.statistics(*space.weighed(x, np.ones(300)))])
     np.testing.assert_allclose(ratio, expected, atol=1e-5)
 
 

@@ -33,13 +33,13 @@ def test_counts_are_numpys_histogram_of_weighted_frames_in_any_chunks(seed, size
     expected = np.histogram(vectors[:, 0], EDGES, weights=weights)[0]
     counts, sums = PitchCounts(SETTINGS), None
     for rows in cut(np.arange(frames), sizes):
-        sums = counts.running(vectors[rows], below[rows], sums)
-    np.testing.assert_allclose(counts.settled(sums), expected, rtol=1e-9, atol=1e-9)
+        sums = counts.running_sums(vectors[rows], below[rows], sums)
+    np.testing.assert_allclose(counts.utterance_statistics(sums), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_frequencies_out_of_range_count_as_the_lowest_and_the_highest():
     frames = np.array([[0.0, 1.0], [20.0, 1.0], [20.0, 1.0]])
-    counts = PitchCounts(SETTINGS).running(frames, np.zeros(3))
+    counts = PitchCounts(SETTINGS).running_sums(frames, np.zeros(3))
     assert counts[0] == pytest.approx(counts[-1] / 2)
     assert counts[0] > 0.9
     assert not counts[1:-1].any()
@@ -61,16 +61,16 @@ def test_a_histogram_is_the_mean_of_the_posterior_under_a_dirichlet_prior(seed, 
 def test_margins_are_mean_log_likelihoods_and_nearly_nothing_with_few_voiced_frames():
     counts, random = PitchCounts(SETTINGS), np.random.default_rng(0)
     voices = [80.0, 120.0, 200.0, 300.0]
-    shares = np.stack([counts.shares(counts.running(*spoken(random, hertz, 2000))) for hertz in voices])
+    shares = np.stack([counts.shares(counts.running_sums(*spoken(random, hertz, 2000))) for hertz in voices])
     machines = PitchHistograms((counts,), shares)
     for number, hertz in enumerate(voices):
         vectors, below = spoken(random, hertz, 200)
-        own = counts.running(vectors, below)
+        own = counts.running_sums(vectors, below)
         margins = machines.margins([own])
         by_hand = [np.sum(own * np.log(row.astype(float))) / (own.sum() + PRIOR_FRAMES) for row in shares]
         np.testing.assert_allclose(margins, by_hand, rtol=1e-12)
         assert np.argmax(margins) == number
-        few = machines.margins([counts.running(vectors[:1], below[:1])])
+        few = machines.margins([counts.running_sums(vectors[:1], below[:1])])
         assert np.ptp(few) < 0.2 * np.ptp(margins)
     np.testing.assert_array_equal(machines.margins([counts.none]), 0.0)
 

@@ -43,14 +43,14 @@ def test_machines_give_the_margins_of_the_solver_they_come_from():
     space = space_of(8)
     spoken = [[frames_of(10 * n + s, 30)[0] + n for s in range(5)] for n in range(3)]
     vectors = [
-        np.stack([space.vector(space.sums(*space.weighed(x, np.ones(30)))) for x in part]).astype(np.float32)
+        np.stack([space.vector(space.statistics(*space.weighed(x, np.ones(30)))) for x in part]).astype(np.float32)
         for part in spoken
     ]
     training = SupervectorTraining(vectors, ridge=1.0)
     machines = SupervectorMachines((space,), training.solution.mean, training.solution.coef)
     assert machines.coef.shape == (3, space.dimension)
     frames, weights = frames_of(99, 40)
-    statistics = space.sums(*space.weighed(frames, weights))
+    statistics = space.statistics(*space.weighed(frames, weights))
     np.testing.assert_allclose(
         machines.margins([statistics]), training.solution.margins(space.vector(statistics)[None])[0], atol=1e-5
     )
@@ -58,7 +58,7 @@ def test_machines_give_the_margins_of_the_solver_they_come_from():
 
 def test_a_segment_that_is_the_mean_of_all_has_margins_of_zero():
     space = space_of(3)
-    statistics = space.sums(*space.weighed(*frames_of(5, 20)))
+    statistics = space.statistics(*space.weighed(*frames_of(5, 20)))
     machines = SupervectorMachines((space,), space.vector(statistics), np.ones((2, space.dimension), np.float32))
     np.testing.assert_allclose(machines.margins([statistics]), 0.0, atol=1e-3)
 

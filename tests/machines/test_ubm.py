@@ -53,8 +53,8 @@ def test_statistics_are_sums_over_frames_of_scikit_learns_posteriors(seed, count
     share = as_sklearn(space).predict_proba(standard) * weights[:, None]
     offsets = (standard[:, None] - space.means) / np.sqrt(space.variances)
     expected = np.column_stack((share.sum(axis=0), (share[:, :, None] * offsets).sum(axis=0)))
-    np.testing.assert_allclose(space.sums(*space.weighed(frames, weights)), expected, rtol=1e-9, atol=1e-10)
-    np.testing.assert_array_equal(space.sums(*space.weighed(frames[:0], weights[:0])), 0.0)
+    np.testing.assert_allclose(space.statistics(*space.weighed(frames, weights)), expected, rtol=1e-9, atol=1e-10)
+    np.testing.assert_array_equal(space.statistics(*space.weighed(frames[:0], weights[:0])), 0.0)
 
 
 def test_quiet_frames_of_an_hour_count_in_single_precision_too():
@@ -62,19 +62,21 @@ def test_quiet_frames_of_an_hour_count_in_single_precision_too():
     standard = np.tile((some - space.centre) / space.scale, (1000, 1))
     share = np.full((len(standard), len(space.weights)), 4e-4)
     share[:10_000] = 1.0  # of which half the spacing of single precision is more than the later ones
-    expected = space.sums(standard, share)
-    single = space.sums(standard.astype(np.float32), share.astype(np.float32))
+    expected = space.statistics(standard, share)
+    single = space.statistics(standard.astype(np.float32), share.astype(np.float32))
     np.testing.assert_allclose(single[:, 0], expected[:, 0], rtol=1e-6)
     np.testing.assert_allclose(single[:, 1:], expected[:, 1:], atol=1e-4 * expected[0, 0])
 
 
-def settled(space: UniversalBackgroundModel, frames: np.ndarray, below_peak: np.ndarray, cuts: list[int]) -> np.ndarray:
+def statistics_of(
+    space: UniversalBackgroundModel, frames: np.ndarray, below_peak: np.ndarray, cuts: list[int]
+) -> np.ndarray:
     """Statistics of ``frames`` that come in blocks."""
     sums = None
     for start, end in pairwise([0, *sorted(cuts), len(frames)]):
-        sums = space.running(frames[start:end], below_peak[start:end], sums)
+        sums = space.running_sums(frames[start:end], below_peak[start:end], sums)
         sums.flags.writeable = False  # a stream may be asked what it would be with more frames
-    return space.settled(sums)
+    return space.utterance_statistics(sums)
 
 
 @settings(max_examples=20, deadline=None)
@@ -88,7 +90,7 @@ def test_normalised_statistics_are_less_the_mean_of_all_with_posteriors_by_the_m
     share *= loudness(below_peak, 9.0)[:, None]
     offsets = ((frames - whole - space.centre) / space.scale)[:, None] - space.means
     expected = np.column_stack((share.sum(axis=0), np.einsum("tk,tkd->kd", share, offsets / np.sqrt(space.variances))))
-    np.testing.assert_allclose(settled(space, frames, below_peak, cuts), expected, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(statistics_of(space, frames, below_peak, cuts), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_the_mean_so_far_of_an_hour_in_single_precision_is_that_in_double():
@@ -103,7 +105,7 @@ def test_a_constant_of_the_channel_is_gone_from_normalised_statistics_and_not_fr
     frames, below_peak = frames_of(seed, 40)[0], np.zeros(40)
     for prior, is_gone in ((1e-9, True), (np.inf, channel == 0.0)):
         space = replace(space_of(seed), mean_prior=prior)
-        plain, shifted = (settled(space, x, below_peak, [7]) for x in (frames, frames + channel))
+        plain, shifted = (statistics_of(space, x, below_peak, [7]) for x in (frames, frames + channel))
         assert np.allclose(plain, shifted, atol=1e-5) == is_gone or abs(channel) < 1e-4
 
 
@@ -111,10 +113,10 @@ def test_vector_believes_an_offset_by_half_at_as_many_frames_as_its_relevance():
     space = space_of(4, components=1, relevance=5.0)
     frame = space.centre + space.scale * (space.means[0] + 2.0 * np.sqrt(space.variances[0]))
     for count, believed in ((0, 0.0), (5, 0.5), (15, 0.75), (100_000, 1.0)):
-        vector = space.vector(space.sums(*space.weighed(np.repeat(frame[None], count, axis=0), np.ones(count))))
+        vector = space.vector(space.statistics(*space.weighed(np.repeat(frame[None], count, axis=0), np.ones(count))))
         np.testing.assert_allclose(vector, np.sqrt(2.0 * believed), atol=1e-3)
     mirrored = space.centre + space.scale * (space.means[0] - 2.0 * np.sqrt(space.variances[0]))
-    one, other = (space.vector(space.sums(*space.weighed(x[None], np.ones(1)))) for x in (frame, mirrored))
+    one, other = (space.vector(space.statistics(*space.weighed(x[None], np.ones(1)))) for x in (frame, mirrored))
     np.testing.assert_allclose(other, -one, atol=1e-12)
     assert space.dimension == vector.size == DIMENSION
 
@@ -163,7 +165,7 @@ def test_few_frames_get_few_components_and_equal_ones_no_trouble():
     assert len(train_ubm(few, components=64, relevance=2.0, seed=0).weights) == 3
     assert len(train_ubm(few[:5], components=64, relevance=2.0, seed=0).weights) == 1
     same = train_ubm(np.full((100, DIMENSION), 3.0), components=1, relevance=2.0, seed=0)
-    vector = same.vector(same.sums(*same.weighed(np.full((10, DIMENSION), 3.0), np.ones(10))))
+    vector = same.vector(same.statistics(*same.weighed(np.full((10, DIMENSION), 3.0), np.ones(10))))
     np.testing.assert_allclose(vector, 0.0, atol=1e-6)
 
 

@@ -72,11 +72,11 @@ def utterance_machines(spoken: list[list[np.ndarray]], mean_prior: float, prefix
     space = train_ubm(frames, components=8, relevance=2.0, seed=0, half_db=HALF_DB, mean_prior=mean_prior)
     vectors = [
         np.stack(
-            [np.tile(space.vector(space.sums(*space.weighed(x, np.ones(len(x))))), analyses) for x in parts]
+            [np.tile(space.vector(space.statistics(*space.weighed(x, np.ones(len(x))))), analyses) for x in parts]
         ).astype(np.float32)
         for parts in spoken
     ]
-    statistics = [sum(space.sums(*space.weighed(x, np.ones(len(x)))) for x in parts) for parts in spoken]
+    statistics = [sum(space.statistics(*space.weighed(x, np.ones(len(x)))) for x in parts) for parts in spoken]
     offsets = np.stack([map_mean_offsets(one, (), relevance=2.0, group_relevance=4.0) for one in statistics])
     training = SupervectorTraining(vectors, ridge=1.0)
     supervector = SupervectorMachines((space,) * analyses, training.solution.mean, training.solution.coef)
@@ -179,7 +179,7 @@ def literal_scores(people: Population, speech: FeatureBlock, claim: int, frame_s
         if prefix:
             so_far = np.stack([x[: t + 1].sum(axis=0) / (t + 1 + MEAN_PRIOR) for t in range(len(x))])
             whole = x.sum(axis=0) / (len(x) + MEAN_PRIOR)
-        statistics = machines.ubms[0].sums(*machines.ubms[0].weighed(x - whole, weights, like=x - so_far))
+        statistics = machines.ubms[0].statistics(*machines.ubms[0].weighed(x - whole, weights, like=x - so_far))
         margins = machines.margins([statistics] * len(machines.ubms))
         scores[f"{prefix}supervector"] = margins[claim]
         scores[f"{prefix}supervector_rival"] = margins[claim] - max(margins[j] for j in everybody if j != claim)
