@@ -261,10 +261,11 @@ class Service:
         log, key = self.settings.log, self.settings.log_key
         identification_recorder(log, identifier, key_file=key, channel=channel)(None, found)
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Start the processes that score; raises VoiceclaimError."""
-        await self.run("disk", self._erase_the_removed)
-        await asyncio.gather(self.scorers.start(), self.file_scorers.start())
+        self._erase_the_removed()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Scorers.start, (self.scorers, self.file_scorers)))
 
     def _erase_the_removed(self) -> None:
         """Erase fingerprints of accepted audio of speakers who were removed while no service was running."""

@@ -229,7 +229,7 @@ def test_nothing_is_decided_on_a_file_of_somebody_who_was_removed_while_it_was_s
     caller = Caller("address 127.0.0.1", None, frozenset())
 
     async def scenario(service: Service) -> None:
-        await service.file_scorers.start()
+        service.file_scorers.start()
         (worker,) = (scorer.worker for scorer in service.file_scorers._scorers)
         verifying = asyncio.create_task(verify_file(service, caller, "anna", None, tmp_path / "long.wav", None))
         while worker.tasks < 3:  # until the claim has begun, and the first of the audio is on its way
