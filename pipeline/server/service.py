@@ -46,7 +46,7 @@ from pipeline.verification.identification import Identification, Identifier
 from pipeline.verification.verifier import Verifier
 
 _FILES_NICE = 10  # who sends a file waits for the end of it, who speaks for every word
-Pool = Literal["scoring", "disk", "machines"]
+Pool = Literal["scoring", "disk", "log", "machines"]
 T = TypeVar("T")
 
 
@@ -77,7 +77,7 @@ class Service:
             self.metrics.watch(what, partial(getattr, turns, "waiting"))
         self._newest = NewestModel(verifiers)
         self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)
-        sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "machines": 1}
+        sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "log": 4, "machines": 1}
         self._pools = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
 
     @property
@@ -97,7 +97,7 @@ class Service:
         return aliases
 
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
-        """Run ``work`` off the event loop, in a thread of ``pool``."""
+        """Run ``work`` off the event loop, in a thread of ``pool``; that of the log may wait for other processes."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *arguments)
 
     @asynccontextmanager
@@ -137,7 +137,7 @@ class Service:
             return await self.verifier(claim, system, early)
         except VoiceclaimError as error:
             if self._attempts is not None and isinstance(error, UnknownSpeakerError):
-                await self.run("disk", self._attempts.fail, caller.key)
+                await self.run("log", self._attempts.fail, caller.key)
             await self.record(claim, None, error)
             raise
 
@@ -220,14 +220,14 @@ class Service:
         if self._attempts is None:
             yield attempt
             return
-        await self.run("disk", self._attempts.begin, caller.key, speaker)
+        await self.run("log", self._attempts.begin, caller.key, speaker)
         try:
             yield attempt
         except VoiceclaimError:
             attempt.outcome = attempt.outcome or "not scored"
             raise
         finally:
-            await self.run("disk", self._end_attempt, self._attempts, caller, verifier, attempt)
+            await self.run("log", self._end_attempt, self._attempts, caller, verifier, attempt)
 
     def _end_attempt(self, attempts: Attempts, caller: Caller, verifier: Verifier, attempt: Attempt) -> None:
         seconds = attempts.end(caller.key, speaker_key(verifier), attempt.outcome or "failed")
@@ -246,7 +246,7 @@ class Service:
         if isinstance(outcome, Update):
             self.metrics.duplicates.inc(bool(outcome.duplicate_suspected))
             log_event("decision", decision=decision, speech_seconds=outcome.speech_seconds)
-        await self.run("disk", self._log, claim, verifier, outcome, channel)
+        await self.run("log", self._log, claim, verifier, outcome, channel)
 
     def _log(
         self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError, channel: int | None
