@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -37,7 +38,8 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         started()
-        yield
+        with suppress(asyncio.CancelledError):  # by a second Ctrl-C, which uvicorn would log as a traceback
+            yield
         service.close()
 
     settings, limits = service.settings, service.settings.limits

@@ -53,7 +53,7 @@ class NewestModel:
     def current(self) -> SpeakerModel | None:
         """Return the newest model, None before the first enrollment, at the cost of a ``stat`` while nothing changes.
 
-        Raises StoreFormatError or StoreSealError.
+        Raises StoreFormatError or StoreSealError, and StoreMissingError for a store that was there before.
         """
         stamp = self._store.stamp()
         if stamp == self._stamp:
@@ -82,6 +82,9 @@ class NewestModel:
         try:
             model = self._store.load(unknown_impostors=self._unknown)
         except StoreMissingError:
+            if self._model is not None:
+                detail = f"{self._store.path}: the speaker store is gone; put it back, or start the service again"
+                raise StoreMissingError(detail) from None
             model = None
         known = self._model
         if known is None or model is None or known.digest != model.digest:

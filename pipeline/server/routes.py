@@ -212,9 +212,9 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
         except TooManyAttemptsError:
             raise
         except VoiceclaimError as error:
-            await service.record(claim, verifier, error, channel)
+            await service.record(verifier.claim, verifier, error, channel)
             raise
-    await service.record(claim, verifier, update, channel)
+    await service.record(verifier.claim, verifier, update, channel)
     service.metrics.audio_seconds.labels("file").inc(update.audio_seconds)
     return shown(as_json(verifier.terms, update), scores=SCORES in caller.scopes)
 

@@ -11,7 +11,9 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -87,21 +89,34 @@ def serve(
         service = Service(settings, threads=threads)
         tempfile.tempdir = str(service.spool.folder)  # where starlette puts the files of a form
         url = url_of(host, listening.getsockname()[1], encrypted=certificate is not None)
+        told: list[int] = []
         try:
-            config = _config(create_app(service, lambda: _begin(started, url)), settings, certificate, key)
+            config = _config(create_app(service, lambda: _begin(started, url, told)), settings, certificate, key)
             _load(config, certificate)
             # A terminal that is closed ends the service, except under nohup.
             if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+            _at_the_end(partial(_exit, told))
             prepare()
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-            asyncio.run(service.start())
+            # An exception while processes are being started could leave one that nobody ends.
+            _at_the_end(lambda number, _frame: told.append(number))
+            service.start()
             # uvicorn shuts down gracefully at a signal, and then raises it again.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: None)
             uvicorn.Server(config).run(sockets=[listening])
         finally:
             service.close()
+
+
+def _at_the_end(handler: Callable[[int, FrameType | None], Any]) -> None:
+    """Have ``handler`` called by the signals that end the service."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def _exit(told: list[int], number: int, _frame: FrameType | None) -> None:
+    """Exit; ``told`` is noted too, since what a callback of a C library raises is lost."""
+    told.append(number)
+    sys.exit(0)
 
 
 def _load(config: uvicorn.Config, certificate: Path | None) -> None:
@@ -113,8 +128,11 @@ def _load(config: uvicorn.Config, certificate: Path | None) -> None:
         ) from None
 
 
-def _begin(started: Callable[[str], None], url: str) -> None:
+def _begin(started: Callable[[str], None], url: str, told: list[int]) -> None:
+    """Call ``started``; signals that were ``told`` before uvicorn listened to them are raised again."""
     asyncio.get_running_loop().set_exception_handler(_log_fault)
+    for number in told:
+        signal.raise_signal(number)
     started(url)
 
 

@@ -133,9 +133,19 @@ class Scorers:
         """Return how many pieces of audio wait."""
         return sum(scorer.turns.waiting for scorer in self._scorers)
 
-    async def start(self) -> None:
-        """Start the first process; raises ServiceError where it cannot be started, or read the model."""
-        await self._least_busy()
+    def start(self) -> None:
+        """Start one more process; raises ServiceError where it cannot be started, or read the model.
+
+        It is added in this thread: who waits for it may have been cancelled by then.
+        """
+        scorer = _Scorer(self._nice, self._waiting)
+        try:
+            scorer.begin(scoring.prepare, self._settings).result()
+        except ServiceError as error:
+            scorer.end()
+            detail = f"a process that scores could not be started: {error.detail}"
+            raise ServiceError(error.status, detail, kind=error.kind) from None
+        self._scorers.append(scorer)
 
     @asynccontextmanager
     async def claim(
@@ -175,19 +185,8 @@ class Scorers:
             self._scorers = [scorer for scorer in self._scorers if not scorer.worker.has_ended]
             few = min((scorer.claims for scorer in self._scorers), default=self._claims_each)
             if few >= self._claims_each and len(self._scorers) < self._most:
-                await asyncio.to_thread(self._start_one)
+                await asyncio.to_thread(self.start)
             return min(self._scorers, key=lambda scorer: scorer.claims)
-
-    def _start_one(self) -> None:
-        """Start one more process, and add it in this thread: its caller may have been cancelled by then."""
-        scorer = _Scorer(self._nice, self._waiting)
-        try:
-            scorer.begin(scoring.prepare, self._settings).result()
-        except ServiceError as error:
-            scorer.end()
-            detail = f"a process that scores could not be started: {error.detail}"
-            raise ServiceError(error.status, detail, kind=error.kind) from None
-        self._scorers.append(scorer)
 
     @contextmanager
     def _as_here(self) -> Iterator[None]:

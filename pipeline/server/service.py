@@ -47,7 +47,7 @@ from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 _FILES_NICE = 10  # who sends a file waits for the end of it, who speaks for every word
-Pool = Literal["scoring", "disk", "machines"]
+Pool = Literal["scoring", "disk", "log", "machines"]
 T = TypeVar("T")
 
 
@@ -78,7 +78,7 @@ class Service:
             self.metrics.watch(what, partial(getattr, turns, "waiting"))
         self._newest = NewestModel(verifiers)
         self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)
-        sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "machines": 1}
+        sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "log": 4, "machines": 1}
         self._pools = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
 
     @property
@@ -98,7 +98,7 @@ class Service:
         return aliases
 
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
-        """Run ``work`` off the event loop, in a thread of ``pool``."""
+        """Run ``work`` off the event loop, in a thread of ``pool``; that of the log may wait for other processes."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *arguments)
 
     @asynccontextmanager
@@ -138,7 +138,7 @@ class Service:
             return await self.verifier(claim, system, early)
         except VoiceclaimError as error:
             if self._attempts is not None and isinstance(error, UnknownSpeakerError):
-                await self.run("disk", self._attempts.fail, caller.key)
+                await self.run("log", self._attempts.fail, caller.key)
             await self.record(claim, None, error)
             raise
 
@@ -221,14 +221,14 @@ class Service:
         if self._attempts is None:
             yield attempt
             return
-        await self.run("disk", self._attempts.begin, caller.key, speaker)
+        await self.run("log", self._attempts.begin, caller.key, speaker)
         try:
             yield attempt
         except VoiceclaimError:
             attempt.outcome = attempt.outcome or "not scored"
             raise
         finally:
-            await self.run("disk", self._end_attempt, self._attempts, caller, verifier, attempt)
+            await self.run("log", self._end_attempt, self._attempts, caller, verifier, attempt)
 
     def _end_attempt(self, attempts: Attempts, caller: Caller, verifier: Verifier, attempt: Attempt) -> None:
         seconds = attempts.end(caller.key, speaker_key(verifier), attempt.outcome or "failed")
@@ -247,7 +247,7 @@ class Service:
         if isinstance(outcome, Update):
             self.metrics.duplicates.inc(bool(outcome.duplicate_suspected))
             log_event("decision", decision=decision, speech_seconds=outcome.speech_seconds)
-        await self.run("disk", self._log, claim, verifier, outcome, channel)
+        await self.run("log", self._log, claim, verifier, outcome, channel)
 
     def _log(
         self, claim: str, verifier: Verifier | None, outcome: Update | VoiceclaimError, channel: int | None
@@ -260,10 +260,11 @@ class Service:
         """Write who was found to the audit log, if there is one; raises AuditError."""
         identification_recorder(self.settings.audit_log, identifier, channel=channel)(None, found)
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Start the processes that score; raises VoiceclaimError."""
-        await self.run("disk", self._erase_the_removed)
-        await asyncio.gather(self.scorers.start(), self.file_scorers.start())
+        self._erase_the_removed()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Scorers.start, (self.scorers, self.file_scorers)))
 
     def _erase_the_removed(self) -> None:
         """Erase fingerprints of accepted audio of speakers who were removed while no service was running."""

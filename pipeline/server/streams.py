@@ -149,7 +149,7 @@ async def _identified(
     found = await service.score(caller, stream.close)
     await service.run("disk", service.check_found, found)
     service.metrics.identifications.labels(str(found.decision)).inc()
-    await service.run("disk", service.log_identification, stream.identifier, found, channel)
+    await service.run("log", service.log_identification, stream.identifier, found, channel)
     return found
 
 

@@ -120,7 +120,8 @@ class Transaction:
             self._rows.run("PRAGMA busy_timeout = 60000")
             self._rows.run("VACUUM")
         except StoreError as error:
-            raise StoreError(f"the speaker was removed, and traces may be left until the next one: {error}") from None
+            detail = "the change was made, and traces of who was removed or renamed are left until the next removal"
+            raise StoreError(f"{detail}: {error}") from None
         finally:
             self._rows.run("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
@@ -151,20 +153,53 @@ def test_a_service_that_cannot_start_says_why_in_one_line(copied, tmp_path, befo
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals of POSIX")
-@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
-def test_a_service_that_is_ended_while_it_starts_leaves_nothing(copied, tmp_path, number):
-    spool = tmp_path / "spool"
+@pytest.mark.parametrize("names", [["SIGTERM"], ["SIGHUP"], ["SIGTERM", "SIGTERM", "SIGINT"]])
+def test_a_service_that_is_ended_while_it_starts_leaves_nothing(copied, tmp_path, names):
+    ended_at_its_start(copied, tmp_path, lambda process: process.children(), names)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals of POSIX")
+def test_a_service_that_is_ended_while_it_makes_its_store_leaves_nothing(tmp_path):
+    store = tmp_path / "new.store"
+
+    def trains(process: psutil.Process) -> bool:
+        return store.exists() and sum(thread.user_time > 0.3 for thread in process.threads()) > 1
+
+    ended_at_its_start(store, tmp_path, trains, ["SIGTERM"])
+    assert not list(tmp_path.glob("new.store*"))
+
+
+def ended_at_its_start(store: Path, folder: Path, at: Callable[[psutil.Process], object], names: Sequence[str]) -> None:
+    """Send a service on ``store`` the signals of these names, one after the other, and check that it ends well."""
+    spool = folder / "spool"
     spool.mkdir()
-    words = (*COMMAND, "serve", str(copied), "--port", "0", "--spool", str(spool))
+    words = (*COMMAND, "serve", str(store), "--port", "0", "--spool", str(spool), "--jobs", "2")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as starting:
         try:
-            wait_until(psutil.Process(starting.pid).children)
-            starting.send_signal(getattr(signal, number))
+            wait_until(lambda: at(psutil.Process(starting.pid)))
+            for name in names:
+                starting.send_signal(getattr(signal, name))
+                time.sleep(0.1)
             said, _ = starting.communicate(timeout=60)
         finally:
             starting.kill()  # one that hangs fails the test, and not the whole run
     assert starting.returncode == 0 and b"Traceback" not in said, said
     assert not list(spool.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_second_interrupt_ends_a_service_at_once_and_quietly(copied, tmp_path):
+    with running(copied, tmp_path) as service:
+        children = psutil.Process(service.process.pid).children()
+        with service.socket("/enroll") as socket:
+            send(socket, name="dora", rate=8000, format="pcm_s16le")
+            until(socket, "ready")
+            for _ in range(2):
+                service.process.send_signal(signal.SIGINT)
+            assert service.process.wait(60) == 0
+        assert "Traceback" not in service.log_text
+        assert not list(service.spool.iterdir())
+        assert not psutil.wait_procs(children, 20)[1]
 
 
 @pytest.mark.parametrize("background", [True, False])

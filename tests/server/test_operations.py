@@ -166,6 +166,14 @@ def test_names_are_in_the_audit_log_and_nowhere_else(guarded, heard):
     assert VERIFY_TOKEN not in guarded.log_text
 
 
+def test_a_name_is_in_the_audit_log_as_it_is_enrolled_however_it_is_claimed(copied, tmp_path, garbage):
+    Store(copied).rename("anna", "Zo\u00eb")
+    with running(copied, tmp_path, "--log", tmp_path / "log.jsonl") as service:
+        claimed = {"data": {"claim": "Zoe\u0308"}, "files": {"file": garbage.read_bytes()}}
+        assert problem_of(service.request("POST", "/verify", **claimed), 422)
+    assert entries_in(tmp_path / "log.jsonl")[-1]["claim"] == "Zo\u00eb"
+
+
 def test_a_stream_that_breaks_off_is_in_the_audit_log(guarded, heard):
     samples, rate = samples_of(heard("ivan"))
     with guarded.socket("/verify") as socket:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock
 from populations import NAMES, SMALL, content, model_of
-from service import Running, receive, running, send, until, wait_until
+from service import Running, metrics_of, receive, running, send, until, wait_until
 from websockets.exceptions import ConnectionClosed
 
 from pipeline.store.speakers import Speaker
@@ -104,6 +105,18 @@ def test_who_speaks_to_enroll_without_room_is_told_so_and_nothing_is_left(copied
             send(socket, name="dora", rate=8000, format="pcm_s16le")
             assert receive(socket)["status"] == 507
         wait_until(lambda: not service.uploads)
+
+
+def test_a_log_that_another_process_holds_holds_up_claims_and_nothing_else(copied, tmp_path, heard):
+    log = tmp_path / "log.jsonl"
+    with running(copied, tmp_path, "--log", log) as service, ThreadPoolExecutor(4) as threads:
+        with FileLock(f"{log}.lock"):
+            claims = [threads.submit(claim, service, "anna", heard("anna")) for _ in range(4)]
+            wait_until(lambda: 'voiceclaim_decisions_total{decision="accepted"} 4.0' in metrics_of(service))
+            assert names_of(service) == list(Store(copied).load().names)
+            assert not any(each.done() for each in claims)
+        assert [each.result().json()["decision"] for each in claims] == ["accepted"] * 4
+    assert check_log(log).events["verify"] == 4
 
 
 def test_a_clock_that_jumps_ends_no_chain_and_no_memory(copied, tmp_path, heard):

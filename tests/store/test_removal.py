@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 import re
+import subprocess
+import sys
 from string import ascii_lowercase
 
 import numpy as np
@@ -77,6 +79,16 @@ def test_what_a_reader_still_holds_is_erased_when_the_reader_is_done(five):
     with contextlib.suppress(UnknownSpeakerError), Store(five).writing():
         pass
     assert not any(b"cydspeaker" in path.read_bytes() for path in five.parent.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_renaming_without_room_to_rewrite_the_file_says_that_it_was_made(copied):
+    room = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))"
+    words = (sys.executable, "-c", f"{room}; from pipeline.cli.main import main; main()", "speakers", "rename")
+    ended = subprocess.run((*words, str(copied), "anna", "zoe"), check=False, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "the change was made, and traces of who was removed or renamed are left" in ended.stderr
+    assert set(Store(copied).check().names) == {"zoe", "dexter", "ivan", "lars"}
 
 
 def test_removed_speakers_take_their_held_out_trials_along(copied):
