@@ -227,9 +227,9 @@ def opened_log(log: Path | None, key_file: Path | None) -> AuditLog | None:
     if log is None:
         refuse("requires --log", {"--log-key": key_file})
         return None
-    from pipeline.verification.audit import AuditLog, read_key
+    from pipeline.verification.audit import open_log
 
-    return AuditLog(log, key=read_key(key_file))
+    return open_log(log, key_file)
 
 
 @contextmanager

@@ -188,9 +188,9 @@ def test_security_says_what_was_measured():
     assert f"{accepted['anew']} of {count} claims accepted by tries drawn anew, {accepted['walk']} by steps" in text
     day = hill["accepted_within"]["34"]
     assert f"{day['anew']} and {day['walk']} by the 34 tries" in text
-    assert f"{day['scores']} of {count} claims by the 34 tries of a day, about as many as by tries" in text
-    assert abs(day["scores"] - day["anew"]) <= 2
-    assert f"**{accepted['scores']} of {count}** by 250" in text
+    guided = f"{day['scores']} of {count} claims by the 34 tries of a day, where tries drawn anew have {day['anew']}"
+    assert f"{guided}, and **{accepted['scores']} of {count}** by 250" in text
+    assert f"no failure is counted | **{accepted['scores']} of {count}**" in text
     assert f"{accepted['tenths']} of {count} claims by 250 tries" in text
     waits = [AttemptLimits().wait(failures) for failures in range(hill["queries"])]
     assert sum(waits[:34]) < 86_400 < sum(waits[:35])
