@@ -43,7 +43,7 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     Raises
     ------
     MetricError
-        For scores that are not one-dimensional, numeric and finite, and for an empty class.
+        For scores that are not one-dimensional, numeric and finite, for an empty class, and for labels in place of one.
 
     Examples
     --------
@@ -52,8 +52,24 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     [1.0, 0.5, 0.5, 0.0, 0.0]
     """
     targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    _check_no_labels(np.asarray(target), np.asarray(nontarget))
     scores, of_target, of_nontarget = tied_counts(targets, nontargets)
     return ErrorCurve(np.append(scores, np.inf), *rates_of(of_target, of_nontarget))
+
+
+def _check_no_labels(*classes: npt.NDArray[Any]) -> None:
+    """Raise MetricError if one class holds the labels, 0 and 1, of as many scores in the other."""
+    for labels, scores in (classes, classes[::-1]):
+        if (
+            labels.dtype.kind in "iu"
+            and scores.dtype.kind == "f"
+            and labels.shape == scores.shape
+            and np.array_equal(np.unique(labels), [0, 1])
+        ):
+            raise MetricError(
+                f"scores of target and of nontarget trials were expected, got {len(labels)} labels, 0 and 1, and as many"
+                " scores; give scores[labels == 1] and scores[labels == 0]"
+            )
 
 
 def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray, IntArray, IntArray]:

@@ -325,3 +325,13 @@ def test_scores_of_any_numbers_are_those_of_python(kind):
     target, nontarget = [3, 7, 7, 9], [0, 1, 7, 3, 2]
     assert equal_error_rate(kind(target), kind(nontarget)) == equal_error_rate(target, nontarget)
     assert OperatingPoint(np.float16(0.25), np.int8(2)).threshold == OperatingPoint(0.25, 2).threshold
+
+
+@given(scores=st.lists(st.floats(-5, 5), min_size=2, max_size=30), data=st.data())
+def test_labels_in_place_of_a_class_are_refused_on_either_side(scores, data):
+    labels = data.draw(st.permutations([0, 1] + [1] * (len(scores) - 2)))
+    for order in ((labels, scores), (scores, labels)):
+        with pytest.raises(MetricError, match=r"labels, 0 and 1, and as many scores; give scores\[labels == 1\]"):
+            equal_error_rate(*order)
+    split = [[score for score, label in zip(scores, labels, strict=True) if label == kind] for kind in (1, 0)]
+    assert 0.0 <= equal_error_rate(*split).rate <= 1.0
