@@ -67,8 +67,8 @@ def _check_no_labels(*classes: npt.NDArray[Any]) -> None:
             and np.array_equal(np.unique(labels), [0, 1])
         ):
             raise MetricError(
-                f"scores of target and of nontarget trials were expected, got {len(labels)} labels, 0 and 1, and as many"
-                " scores; give scores[labels == 1] and scores[labels == 0]"
+                f"scores of target and of nontarget trials were expected, got {len(labels)} labels, 0 and 1, and as"
+                " many scores; give scores[labels == 1] and scores[labels == 0]"
             )
 
 
