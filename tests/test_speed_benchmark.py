@@ -17,7 +17,8 @@ CONTRACT = (
     *("claim.ratio_multiclass", "claim.ratio_loop", "claim.ratio_needed_loop", "gemm.fraction"),
     *("features.ratio_librosa", "features.realtime", "stream.rtf", "stream.p99_ms", "stream.growth_kib"),
     *("growth.claim_exponent", "growth.add_exponent", "growth.add_store_exponent"),
-    *("enroll.seconds", "enroll.seconds_per_hour_of_audio", "add.seconds", "claim.ms", "claim.cold_ms", "identify.ms"),
+    *("enroll.seconds", "enroll.seconds_per_hour_of_audio", "add.seconds", "add.warm_seconds"),
+    *("claim.ms", "claim.cold_ms", "identify.ms"),
 )
 TINY = ("--speakers", "4", "--centroids", "20", "--sizes", "4", "8", "--minutes", "0.03", "--patience", "0")
 

@@ -47,6 +47,10 @@ TARGETS = (
     Target("growth.claim_realtime_factor", "a claim at the largest N, seconds per second of audio", 0.1),
     Target("growth.train_seconds", "training the largest population, s", 900),
     Target("growth.train_peak_gib", "memory of that, GiB", 8),
+    Target("enroll.seconds", "enrolling `enroll.speakers` speakers, s", 60),
+    Target("add.seconds", "adding one more by a new process, s", 2),
+    Target("add.warm_seconds", "adding one more by a process that lives, s", 2),
+    Target("claim.ms", "verifying a recording, the store open, ms", 15),
 )
 CONTRACT = (
     *("train.ratio_sklearn", "claim.ratio_multiclass", "claim.ratio_loop", "gemm.fraction"),
