@@ -112,14 +112,14 @@ ROWS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 
 
 def shown(group: str) -> list[tuple[str, str]]:
-    """Columns of a group's table: (list, system)."""
+    """Return the columns of a group's table: (list, system)."""
     if group == POSTERIORS:
         return [("clean", system) for system in READING_POSTERIORS]
     return [("clean", s) for s in SHOWN] + [(name, s) for name in LISTS[1:] for s in CHANGED]
 
 
 def degraded_lists(root: Path, work: Path) -> dict[str, Path]:
-    """Folder of each version of the development phrases, under the paths that the trial list names."""
+    """Return the folder of each version of the development phrases, under the paths that the trial list names."""
     sources = [soundfile.read(utterances[0].path)[0] for utterances in read_corpus(root / "enroll").speakers.values()]
     random = np.random.default_rng(0)
     for path in sorted({trial.path for trial in read_trials(root / "trials_dev.txt")}):
@@ -158,7 +158,7 @@ def measure(
 
 
 def unknown_impostors(store: SpeakerModel) -> float:
-    """EER in percent of the default system on the held-out trials, false claims by unknown impostors only."""
+    """Return the EER in percent of the default system on held-out trials, false claims by unknown impostors only."""
     trials, system = store.trials(), store.config.scoring.system
     calibration = store.calibration(system)
     if trials is None or calibration is None:
@@ -168,7 +168,7 @@ def unknown_impostors(store: SpeakerModel) -> float:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """A table a set of columns, one line a row."""
+    """Return a table for each set of columns, one line for each row."""
     by_columns: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     for row in rows:
         by_columns.setdefault(tuple(shown(row["group"])), []).append(row)
@@ -176,7 +176,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def table(rows: list[dict[str, Any]], columns: tuple[tuple[str, str], ...]) -> str:
-    """One line a row."""
+    """Return a table with one line for each row."""
     titles = [s if name == "clean" else f"{s}, {name}" for name, s in columns]
     lines = []
     for row in rows:

@@ -45,7 +45,7 @@ FRAMES = 238  # 30 ms frames every 10 ms in 2.4 s
 
 
 def codebooks(corpus: Path | None, count: int, config: Config) -> tuple[list[np.ndarray], np.ndarray]:
-    """``count`` speakers' centroids, and the speech vectors of one 2.4 s utterance."""
+    """Return ``count`` speakers' centroids, and the speech vectors of one 2.4 s utterance."""
     speakers = list(read_corpus(corpus or demo_folder() / "enroll").speakers.values())[:count]
     spoken = [
         np.concatenate([read_features(utterance, config.features).vectors for utterance in utterances])
@@ -57,7 +57,7 @@ def codebooks(corpus: Path | None, count: int, config: Config) -> tuple[list[np.
 
 
 def warped(books: list[np.ndarray], count: int, *, seed: int) -> list[np.ndarray]:
-    """``books``, and after them as many made of them by a small random rotation and shift as ``count`` asks for."""
+    """Return ``count`` codebooks: ``books``, and others made of these by a small random rotation and shift."""
     rng, made, dimension = np.random.default_rng(seed), list(books), books[0].shape[1]
     while len(made) < count:
         rotation, _ = np.linalg.qr(np.eye(dimension) + 0.1 * rng.standard_normal((dimension, dimension)))
@@ -66,7 +66,7 @@ def warped(books: list[np.ndarray], count: int, *, seed: int) -> list[np.ndarray
 
 
 def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int], SVC], list[OneClassSVM]]:
-    """scikit-learn's machines, and the same as arrays over the pool."""
+    """Return scikit-learn's machines, and the same as arrays over the pool."""
     settings, gamma = config.machines, 1 / (2 * config.machines.sigma**2)
     pairs, machines = {}, {}
     for own in tqdm(range(len(pool)), desc="training", disable=None):
@@ -93,7 +93,7 @@ def train(pool: Pool, config: Config) -> tuple[Population, dict[tuple[int, int],
 
 
 def scoring(population: Population, claims: np.ndarray, frames: np.ndarray, dtype: str) -> Callable[[], Any]:
-    """What scores ``frames`` for ``claims`` by SYSTEM, from machines made ready beforehand."""
+    """Return the call that scores ``frames`` for ``claims`` by SYSTEM, its machines made ready beforehand."""
     speech = FeatureBlock(frames, len(frames), np.zeros(len(frames)))
     scorer = ClaimScorer(population, claims, [SYSTEM], ScoringSettings(FixedSigmoid(), dtype))
 
@@ -106,7 +106,7 @@ def scoring(population: Population, claims: np.ndarray, frames: np.ndarray, dtyp
 
 
 def best_of(function: Callable[[], Any], *, seconds: float = 2.0) -> float:
-    """Median seconds of a call, over as many calls as fit in ``seconds`` (three at least)."""
+    """Return the median seconds of a call, over as many calls as fit in ``seconds`` (three at least)."""
     times: list[float] = []
     function()
     while sum(times) < seconds or len(times) < 3:
@@ -169,7 +169,7 @@ def check(
     frames: np.ndarray,
     claim: int,
 ) -> float:
-    """Largest difference of the claim's pair margins and all one-class margins from decision_function."""
+    """Return the largest difference of the claim's pair margins and all one-class margins from decision_function."""
     margins = MarginScorer(population, np.array([claim]), frozenset({"one_vs_one", "one_class"}))(frames)
     assert margins.pair is not None and margins.one_class is not None  # noqa: S101
     worst = 0.0

@@ -45,7 +45,7 @@ OTHERS = 20
 
 
 def coded(samples: Array, rate: int, **format_: Any) -> Array:
-    """``samples`` written to a file of some format, and read again."""
+    """Return ``samples`` written to a file of some format, and read again."""
     file = io.BytesIO()
     soundfile.write(file, np.clip(samples, -1.0, 1.0), rate, **format_)
     file.seek(0)

@@ -41,7 +41,7 @@ Outcome = TypeVar("Outcome")
 
 
 def made_up(trials: int, models: int, segments: int) -> dict[str, Any]:
-    """Different pairs of models and segments, their labels and their scores."""
+    """Return different pairs of models and segments, their labels and their scores."""
     rng = np.random.default_rng(SEED)
     if trials > models * segments // 2:
         raise SystemExit(f"of {models:,} models and {segments:,} segments at most half of all pairs can be made up")
@@ -55,7 +55,7 @@ def made_up(trials: int, models: int, segments: int) -> dict[str, Any]:
 
 
 def write_lists(folder: Path, made: dict[str, Any], models: int, segments: int, form: str) -> tuple[Path, Path]:
-    """The score file and the key, in that order."""
+    """Return the score file and the key, in that order."""
     from pipeline.evaluation import NameColumn, TrialTable, write_list
 
     enrolled = [f"id{k:05d}" for k in range(models)]
@@ -76,7 +76,7 @@ def write_lists(folder: Path, made: dict[str, Any], models: int, segments: int, 
 
 
 def stages(scores: Path, key: Path) -> dict[str, Any]:
-    """Seconds of each stage, and the most memory that the process has held by its end."""
+    """Return seconds of each stage, and the most memory that the process has held by its end."""
     from pipeline.evaluation import read_list
     from pipeline.evaluation.joining import join
     from pipeline.evaluation.measure import measure
@@ -104,7 +104,7 @@ def stages(scores: Path, key: Path) -> dict[str, Any]:
 
 
 def independent_eer(trials: int, models: int, segments: int) -> float:
-    """Equal error rate by scikit-learn's ROC curve, interpolated where its two errors cross."""
+    """Return the equal error rate by scikit-learn's ROC curve, interpolated where its two errors cross."""
     from sklearn.metrics import roc_curve
 
     made = made_up(trials, models, segments)
@@ -116,7 +116,7 @@ def independent_eer(trials: int, models: int, segments: int) -> float:
 
 
 def run(command: list[str]) -> tuple[str, dict[str, Any]]:
-    """What a process printed, and what it took."""
+    """Return the output of a process, its seconds and its memory."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     printed = process.stdout.read() if process.stdout else ""
@@ -132,7 +132,7 @@ def run(command: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def measured(trials: int, models: int, segments: int, form: str, folder: Path) -> dict[str, Any]:
-    """Everything there is to know of lists of that many trials in that format."""
+    """Measure lists of that many trials in that format."""
     start = time.perf_counter()
     scores, key = write_lists(folder, made_up(trials, models, segments), models, segments, form)
     made_in = time.perf_counter() - start

@@ -42,19 +42,19 @@ ROWS = {
 
 
 def by_random_codec(samples: Samples, scene: Scene) -> Samples:
-    """A codec of telephones behind a random equaliser."""
+    """Code as a telephone does, behind a random equaliser."""
     return random_codec(random_equaliser(samples, scene.rate, scene.rng, EQUALISER_DB), scene.rate, scene.rng)
 
 
 def in_a_band(samples: Samples, scene: Scene) -> Samples:
-    """A random band behind a random equaliser, with the noise of a line."""
+    """Filter by a random band behind a random equaliser, and add the noise of a line."""
     equalised = random_equaliser(samples, scene.rate, scene.rng, EQUALISER_DB)
     noise, snr = coloured_noise(len(samples), scene.rate, scene.rng), float(scene.rng.uniform(*BAND_SNR_DB))
     return mix_at_snr(random_band(equalised, scene.rate, scene.rng), noise, snr)
 
 
 def under_coloured_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
-    """Noise of a random colour at a ratio."""
+    """Add noise of a random colour at a ratio."""
     return mix_at_snr(samples, coloured_noise(len(samples), scene.rate, scene.rng), snr_db)
 
 
@@ -94,7 +94,7 @@ def measured(root: Path, kinds: Sequence[str], *, only: str, jobs: int) -> list[
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A row a condition, and the means."""
+    """Return a table with a row for each condition, and the means."""
     fields = ("eer_percent", "false_accept_percent", "false_reject_percent")
     rates = [[one[field] for one in (row, row["left_out"]) for field in fields] for row in rows]
     lines = [(row["kind"], row["condition"], *decimals(*its)) for row, its in zip(rows, rates, strict=True)]

@@ -50,7 +50,7 @@ PAIR_SYSTEMS = ("boao", "poao", "rpoao", "refined_worst_rival")
 
 
 def scaled(population: Population, total: float) -> Population:
-    """The same one-class machines with coefficients summing to ``total`` a speaker (they sum to 1 as trained)."""
+    """Return the one-class machines with coefficients that sum to ``total`` a speaker (as trained, to 1)."""
     assert population.one_class_coef is not None and population.one_class_bias is not None  # noqa: S101
     return replace(
         population,
@@ -73,7 +73,7 @@ def error_rates(
     jobs: int,
     systems: Sequence[str] = SYSTEMS,
 ) -> dict[str, float]:
-    """EER in percent of each system."""
+    """Return the EER in percent of each system."""
     scorer = ClaimScorer(population, range(len(names)), systems, ScoringSettings(FixedSigmoid()))
 
     def score(path: str) -> dict[str, np.ndarray]:

@@ -37,7 +37,7 @@ WITHIN = {"cllr": 1.15, "dcf": 1.10}
 
 
 def ratios(eer: float, targets: int, nontargets: int, rng: np.random.Generator) -> dict[str, float]:
-    """Actual by minimum Cllr and DCF of one draw; infinite where the minimum is 0."""
+    """Return the actual by the minimum Cllr and DCF of one draw; infinite where the minimum is 0."""
     mean = 2.0 * norm.isf(eer) ** 2
     target = rng.normal(mean, np.sqrt(2 * mean), targets)
     nontarget = rng.normal(-mean, np.sqrt(2 * mean), nontargets)
@@ -52,7 +52,7 @@ def ratios(eer: float, targets: int, nontargets: int, rng: np.random.Generator) 
 
 
 def row(measured: dict[str, Any], stated: dict[str, Any], draws: int, rng: np.random.Generator) -> dict[str, Any]:
-    """One list: quantiles of perfect ratios, and the shipped ones', unknown impostors stated as the list has them."""
+    """Return quantiles of perfect ratios on one list, and the shipped ones' with its unknown impostors stated."""
     eer, counts = measured["eer_percent"] / 100, (measured["n_target"], measured["n_nontarget"])
     drawn = [ratios(eer, *counts, rng) for _ in tqdm(range(draws), disable=None)]
     found: dict[str, Any] = {"eer_percent": measured["eer_percent"], "targets": counts[0], "nontargets": counts[1]}
@@ -70,7 +70,7 @@ def row(measured: dict[str, Any], stated: dict[str, Any], draws: int, rng: np.ra
 
 
 def markdown(rows: dict[str, dict[str, Any]]) -> str:
-    """A row a list and cost."""
+    """Return a table with a row for each list and cost."""
     head = "| list | EER % | true, false claims | cost | as it comes | stated | perfect: 5 %, median, 95 % | "
     lines = [head + "perfect, within | perfect, no better than stated |", "|---|---:|---:|---|---:|---:|---|---:|---:|"]
     for name, found in rows.items():

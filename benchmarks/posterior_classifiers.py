@@ -98,7 +98,7 @@ def methods() -> dict[str, Callable[[], Any]]:
 
 
 def split_of(name: str, number: int) -> Split:
-    """Training and test halves of a set: X, X, y, y, columns standardised by the training half."""
+    """Return the training and test halves of a set: X, X, y, y, columns standardised by the training half."""
     if name == "gaussians":
         (X, y), (test, truth) = (TruePosterior().draw(rows, 2 * number + k) for k, rows in enumerate((500, 5000)))
         return X, test, y, truth
@@ -149,7 +149,7 @@ def compare(names: list[str], splits: int) -> list[dict[str, Any]]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """A table a set: mean and standard error of each measure."""
+    """Return a table for each set: mean and standard error of each measure."""
     tables = []
     for name in dict.fromkeys(row["set"] for row in rows):
         lines = []
@@ -164,7 +164,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """One table of all sets: the log loss of every method."""
+    """Return one table of all sets: the log loss of every method."""
     sets = list(dict.fromkeys(row["set"] for row in rows))
     cells = {(row["method"], row["set"]): f"{row['log_loss']:.3f} ± {row['log_loss_se']:.3f}" for row in rows}
     methods = dict.fromkeys(row["method"] for row in rows)

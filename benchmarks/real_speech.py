@@ -74,7 +74,7 @@ def voiceclaim(*arguments: str) -> dict[str, Any]:
 
 
 def unseen_list(corpus: Path, out: Path) -> Path:
-    """The target trials of trials.txt with the nontarget trials of voices that nobody enrolled."""
+    """Return the target trials of trials.txt with the nontarget trials of voices that nobody enrolled."""
     targets = [line for line in (corpus / "trials.txt").read_text().splitlines() if line.endswith(" target")]
     nontargets = (corpus / "trials_unseen.txt").read_text().splitlines()
     path = out / "unseen.txt"
@@ -126,7 +126,7 @@ def _summaries(measured: dict[str, Any]) -> dict[str, Any]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """EER percent of every system, and errors at the store's threshold of the default one; a row each."""
+    """Return a table of the EER in percent of every system, and the default's errors at the store's threshold."""
     lines = []
     for row in rows:
         rates = [row["systems"].get(system, {}).get("eer_percent") for system in SYSTEMS]

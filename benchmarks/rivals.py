@@ -37,7 +37,7 @@ CLAIMS = 20  # of which the time is taken
 
 
 def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]:
-    """Medians: opening the store for one claim, cold, and scoring one utterance's frames once it is open."""
+    """Return the medians of opening the store for one claim, cold, and of scoring one utterance's frames then."""
     opened, scored = [], []
     for trial in [t for t in trials if t.target][: 2 * CLAIMS : 2]:
         started = time.perf_counter()
@@ -74,7 +74,7 @@ def measure(rivals: str, corpora: Path, work: Path, jobs: int) -> dict[str, Any]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as Markdown."""
+    """Return the rows as Markdown."""
     lines = []
     for row in rows:
         cells = [row["competing"], *decimals(*(row["eer_percent"][system] for system in SYSTEMS))]

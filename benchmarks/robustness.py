@@ -88,27 +88,27 @@ class Condition:
 
 
 def add_white_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
-    """White noise at a ratio."""
+    """Add white noise at a ratio."""
     return mix_at_snr(samples, scene.rng.standard_normal(len(samples)), snr_db)
 
 
 def add_babble(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
-    """Six other people at a ratio."""
+    """Add six other people at a ratio."""
     return mix_at_snr(samples, babble(scene.others, len(samples), scene.rng), snr_db)
 
 
 def by_telephone(samples: Samples, scene: Scene) -> Samples:
-    """A telephone line."""
+    """Send through a telephone line."""
     return telephone(samples, scene.rate)
 
 
 def by_mu_law(samples: Samples, _scene: Scene) -> Samples:
-    """The coder of a telephone line without its band."""
+    """Code as a telephone line does, without its band."""
     return mu_law(samples)
 
 
 def coded(samples: Samples, scene: Scene, *, file_format: str, subtype: str) -> Samples:
-    """Written and read again by a lossy codec."""
+    """Code by a lossy codec, written to a file and read again."""
     file = io.BytesIO()
     soundfile.write(file, samples, scene.rate, format=file_format, subtype=subtype)
     file.seek(0)
@@ -117,14 +117,14 @@ def coded(samples: Samples, scene: Scene, *, file_format: str, subtype: str) -> 
 
 
 def in_a_room(samples: Samples, scene: Scene, *, rt60: float) -> Samples:
-    """One of the rooms with this reverberation time, chosen by the file."""
+    """Place in one of the rooms with this reverberation time, chosen by the file."""
     responses = room_responses(rt60, scene.rate)
     return reverberate(samples, responses[scene.rng.integers(len(responses))])
 
 
 @cache
 def room_responses(rt60: float, rate: int) -> list[Samples]:
-    """Impulse responses of shoebox rooms, talker and microphone anywhere at least half a metre from the walls."""
+    """Return impulse responses of shoebox rooms, talker and microphone at least half a metre from the walls."""
     import pyroomacoustics
 
     rng = np.random.default_rng(round(1000 * rt60))
@@ -141,7 +141,7 @@ def room_responses(rt60: float, rate: int) -> list[Samples]:
 
 
 def conditions() -> list[Condition]:
-    """Every row that this machine's libraries allow, in the order of the table."""
+    """Return every row that this machine's libraries allow, in the order of the table."""
     rows = [Condition("clean")]
     rows += [Condition(f"white noise, {db} dB", partial(add_white_noise, snr_db=db)) for db in RATIOS_DB]
     rows += [Condition(f"babble, {db} dB", partial(add_babble, snr_db=db)) for db in RATIOS_DB]
@@ -163,25 +163,25 @@ def conditions() -> list[Condition]:
 
 
 def read(path: Path) -> tuple[Samples, int]:
-    """Samples (n,) and rate of a whole file."""
+    """Return the samples (n,) and the rate of a whole file."""
     with open_audio(path) as audio:
         return np.concatenate([np.empty(0), *audio.blocks()]), audio.rate
 
 
 def write(path: Path, samples: Samples, rate: int) -> None:
-    """As 24-bit FLAC whatever the name says; turned down if it would be clipped, which no feature hears."""
+    """Write 24-bit FLAC whatever the name says; turned down if it would be clipped, which changes no feature."""
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, samples / max(1.0, np.abs(samples).max(initial=0.0)), rate, format="FLAC", subtype="PCM_24")
 
 
 def middle(samples: Samples, count: int) -> Samples:
-    """The middle ``count`` samples, or all if there are fewer."""
+    """Return the middle ``count`` samples, or all if there are fewer."""
     start = max(0, (len(samples) - count) // 2)
     return samples[start : start + count]
 
 
 def voice_of(path: str) -> str:
-    """Who speaks in a file of a list: the name of its folder."""
+    """Return the speaker of a file of a list, the name of its folder."""
     return Path(path).parent.name
 
 
@@ -228,7 +228,7 @@ class Bench:
         }
 
     def store(self, condition: Condition) -> pipeline.SpeakerModel:
-        """The store that this row verifies against; rows that enroll alike share one."""
+        """Return the store that this row verifies against; rows that enroll alike share one."""
         however_short = condition.seconds is not None
         key = (condition.enroll, condition.enroll_seconds, however_short)
         if key not in self._stores:
@@ -242,7 +242,7 @@ class Bench:
         return self._stores[key]
 
     def _clips(self, speaker: str, seconds: float | None) -> list[Utterance]:
-        """Enrollment clips, all of them or by lot until they last ``seconds``; the last one is cut to fit."""
+        """Return enrollment clips, all of them or by lot until they last ``seconds``; the last one is cut to fit."""
         clips = list(self.speakers[speaker])
         if seconds is None:
             return clips
@@ -256,7 +256,7 @@ class Bench:
         return sorted(chosen, key=lambda clip: clip.path)
 
     def _changed(self, clips: Sequence[Utterance], change: Change, folder: Path) -> list[Utterance]:
-        """The same clips made worse, in ``folder``."""
+        """Write the same clips, made worse, to ``folder``."""
         changed = []
         for clip in clips:
             path = clip.path.relative_to(self.root)
@@ -266,7 +266,7 @@ class Bench:
         return changed
 
     def recordings(self, condition: Condition, folder: Path) -> Path:
-        """The root of the files to verify: the corpus itself, or ``folder`` with what becomes of them."""
+        """Return the root of the files to verify: the corpus itself, or ``folder`` with what becomes of them."""
         if condition.verify is None and condition.seconds is None:
             return self.root
         for path in self.paths:
@@ -277,7 +277,7 @@ class Bench:
         return folder
 
     def _lasting(self, path: str, seconds: float | None) -> tuple[Samples, int]:
-        """A file, or the middle ``seconds`` of it; if it is shorter, of it and those that follow, joined."""
+        """Return a file or its middle ``seconds``; if it is shorter, those of it and the files that follow, joined."""
         samples, rate = read(self.root / path)
         if seconds is None:
             return samples, rate
@@ -290,12 +290,12 @@ class Bench:
         return middle(samples, round(seconds * rate)), rate
 
     def _scene(self, path: str, speaker: str, rate: int, said: Mapping[str, Samples]) -> Scene:
-        """A file's randomness is its own: every ratio adds the same noise, and no other file changes it."""
+        """Return the scene of a file, by randomness of its own: every ratio adds the same noise."""
         return Scene(rate, self._rng(path), [samples for name, samples in said.items() if name != speaker])
 
     @cached_property
     def _said(self) -> dict[str, Samples]:
-        """What every voice says in the files of the list, in one piece."""
+        """Return the speech of every voice in the files of the list, joined."""
         found: dict[str, list[Samples]] = {}
         for path in self.paths:
             found.setdefault(voice_of(path), []).append(read(self.root / path)[0])
@@ -303,7 +303,7 @@ class Bench:
 
     @cached_property
     def _enrolled(self) -> dict[str, Samples]:
-        """What every speaker says in some of their enrollment clips, from first to last, in one piece."""
+        """Return the speech of every speaker in some of their enrollment clips, from first to last, joined."""
         chosen = {name: clips[:: max(1, len(clips) // BABBLE_CLIPS)] for name, clips in self.speakers.items()}
         return {name: np.concatenate([read(clip.path)[0] for clip in clips]) for name, clips in chosen.items()}
 
@@ -312,22 +312,22 @@ class Bench:
 
 
 def scoring_however_short(config: Config) -> Config:
-    """The same settings without a least length of speech."""
+    """Return the same settings without a least length of speech."""
     return config.model_copy(update={"scoring": config.scoring.model_copy(update={"min_seconds": 0.0})})
 
 
 def equal_error_rate(target: Samples, nontarget: Samples) -> float | None:
-    """A share; None where nothing could be scored."""
+    """Return a share; None where nothing could be scored."""
     return pipeline.equal_error_rate(target, nontarget).rate if target.size and nontarget.size else None
 
 
 def percent(share: float | None) -> float | None:
-    """100 times a share that is known."""
+    """Return a share in percent; None for none."""
     return None if share is None else 100 * share
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """A row a condition."""
+    """Return a table with a row for each condition."""
     lines = []
     for row in rows:
         rates = [row[key] for key in ("eer_percent", "false_accept_percent", "false_reject_percent")]
@@ -337,7 +337,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def options_of_command() -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpora", type=Path)
     parser.add_argument("--config")

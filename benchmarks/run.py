@@ -31,7 +31,7 @@ QUICK = {"sizes": QUICK_SIZES, "minutes": 3.0, "patience": 1.0}
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="parts, with commas between them")
     parser.add_argument("--quick", action="store_true")
@@ -53,7 +53,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def settings(given: argparse.Namespace) -> Options:
-    """What the parts are told."""
+    """Return the options of the parts."""
     found = Options(given.corpora, given.quick, given.speakers, given.centroids)
     asked = {name: getattr(given, name) for name in QUICK if getattr(given, name) is not None}
     if "sizes" in asked:
@@ -62,7 +62,7 @@ def settings(given: argparse.Namespace) -> Options:
 
 
 def measured(options: Options, parts: tuple[str, ...]) -> Figures:
-    """All figures, parts in their usual order."""
+    """Measure all figures, part by part in the usual order."""
     found: Figures = {"run.quick": int(options.quick), "run.corpus": "demo" if options.corpora is None else "libri158"}
     found |= in_child(machine)
     for part in PARTS:

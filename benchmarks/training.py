@@ -75,7 +75,7 @@ def timed(function: Callable[[], Any]) -> Timed:
 
 
 def codebooks(corpus: Path, speakers: int, config: Config) -> tuple[list[np.ndarray], np.ndarray]:
-    """The first speakers' centroids, and speech frames (T, d) of what they said to be verified."""
+    """Return the first speakers' centroids, and speech frames (T, d) of their recordings to verify."""
     books, frames = [], []
     spoken = read_corpus(corpus / "verify").speakers
     for name, utterances in tqdm(list(read_corpus(corpus / "enroll").speakers.items())[:speakers], disable=None):
@@ -87,14 +87,14 @@ def codebooks(corpus: Path, speakers: int, config: Config) -> tuple[list[np.ndar
 
 
 def all_pairs(speakers: int) -> list[tuple[int, int]]:
-    """Every pair, the later speaker first."""
+    """Return every pair, the later speaker first."""
     return [(own, rival) for own in range(speakers) for rival in range(own)]
 
 
 def peer(
     books: list[np.ndarray], settings: MachineConfig, wanted: list[tuple[int, int]] | None = None
 ) -> tuple[list[SVC], list[OneClassSVM]]:
-    """scikit-learn's machines, of the pairs ``wanted`` or all."""
+    """Return scikit-learn's machines, of the pairs ``wanted`` or all."""
     gamma = 0.5 / settings.sigma**2
     pairs = []
     for own, rival in all_pairs(len(books)) if wanted is None else wanted:
@@ -107,7 +107,7 @@ def peer(
 def here(
     books: list[np.ndarray], settings: MachineConfig, jobs: int
 ) -> tuple[list[tuple[Pair, PairMachine, int]], list[SpeakerMachine]]:
-    """The solver's."""
+    """Return the solver's machines."""
     solver = PoolSolver(Pool.of(books, settings.sigma), jobs=jobs, tolerance=TOLERANCE)
     return (
         list(solver.pairs(all_pairs(len(books)), C=settings.C)),
@@ -122,7 +122,7 @@ def compared(
     frames: np.ndarray,
     sigma: float,
 ) -> dict[str, float]:
-    """Largest difference of margins, and share of frames on which both machines decide alike."""
+    """Return the largest difference of margins, and share of frames on which both machines decide alike."""
     kernels = [rbf_kernel(frames, book, 0.5 / sigma**2) for book in books]
     comparison: dict[str, float] = {}
     pair_margins = (
@@ -180,7 +180,7 @@ def row(corpora: Path, corpus: str, name: str, speakers: int, repeats: int) -> d
 
 
 def rest_row(corpora: Path, corpus: str, name: str, machines: int) -> dict[str, Any]:
-    """A few one-vs-rest machines over every speaker's centroids, timed and compared as above, on one thread."""
+    """Time a few one-vs-rest machines over every speaker's centroids on one thread, and compare them as above."""
     config = load_config(CONFIGS / f"{name}.toml", [])
     settings = config.machines
     books, frames = codebooks(corpora / corpus, sys.maxsize, config)
@@ -215,7 +215,7 @@ def rest_row(corpora: Path, corpus: str, name: str, machines: int) -> dict[str, 
 
 
 def adding_row(corpora: Path, corpus: str, name: str, speakers: int) -> dict[str, Any]:
-    """Processor seconds, on one thread, of adding the last of ``speakers`` to a population of the others.
+    """Return processor seconds, on one thread, of adding the last of ``speakers`` to a population of the others.
 
     Pair and one-class machines are the new speaker's alone; one-vs-rest machines are everybody's, trained again.
     """
@@ -241,23 +241,23 @@ def adding_row(corpora: Path, corpus: str, name: str, speakers: int) -> dict[str
 
 
 def rest_here(pool: Pool, speakers: list[int], settings: MachineConfig) -> list[SpeakerMachine]:
-    """One-vs-rest machines of the solver."""
+    """Return one-vs-rest machines of the solver."""
     return list(RestSolver(pool, tolerance=TOLERANCE).machines(speakers, C=settings.C))
 
 
 def rest_peer(pool: Pool, speaker: int, settings: MachineConfig) -> SVC:
-    """scikit-learn's one-vs-rest machine of one speaker."""
+    """Return scikit-learn's one-vs-rest machine of one speaker."""
     machine = SVC(kernel="rbf", C=settings.C, gamma=0.5 / settings.sigma**2, tol=TOLERANCE)
     return machine.fit(pool.centroids, np.where(pool.owner == speaker, 1, -1))
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Median, least and greatest."""
+    """Return median, least and greatest."""
     return {"median": float(np.median(values)), "least": min(values), "greatest": max(values)}
 
 
 def random_problems(count: int, *, seed: int = 0) -> dict[str, float]:
-    """Dual objectives and duality gaps on problems of every shape, ours beside LIBSVM's.
+    """Return the dual objectives and duality gaps on problems of every shape, ours beside LIBSVM's.
 
     1 to 200 points a side in 1 to 40 dimensions, sigma from 0.03 to 30, C from 0.01 to 10 000, a fifth with repeated
     points and a tenth with points on both sides. Both are relative to 1 + the objective; gaps are the greatest.
@@ -294,7 +294,7 @@ def random_problems(count: int, *, seed: int = 0) -> dict[str, float]:
 
 
 def objectives(gram: np.ndarray, labels: np.ndarray, coef: np.ndarray, bias: float, cost: float) -> tuple[float, float]:
-    """Dual objective of signed coefficients, and how far above it the primal one is."""
+    """Return the dual objective of signed coefficients, and how far above it the primal one is."""
     norm = coef @ gram @ coef
     slack = np.maximum(0.0, 1.0 - labels * (gram @ coef + bias)).sum()
     dual = np.abs(coef).sum() - 0.5 * norm
@@ -302,7 +302,7 @@ def objectives(gram: np.ndarray, labels: np.ndarray, coef: np.ndarray, bias: flo
 
 
 def first_training() -> dict[str, float]:
-    """Seconds to import the kernels in a new process: with an empty cache, and with what that left in it."""
+    """Return the seconds to import the kernels in a new process: with an empty cache, and with what that left in it."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"NUMBA_CACHE_DIR": folder}
         seconds = [
@@ -313,7 +313,7 @@ def first_training() -> dict[str, float]:
 
 
 def shown(result: dict[str, Any]) -> str:
-    """One row of the Markdown table."""
+    """Return one row of the Markdown table."""
     name = f"{result['corpus']}, {result['settings']}"
     theirs, one, two = (
         f"{1e3 * np.median(result[key]) / result['machines']:.2f}"

@@ -53,25 +53,25 @@ CHEAP = (
 
 
 def shaped_noise(count: int, scene: Scene, gain: Callable[[Samples], Samples]) -> Samples:
-    """Noise (n,) through a filter of this gain at frequencies in Hz."""
+    """Return noise (n,) through a filter of this gain at frequencies in Hz."""
     spectrum = np.fft.rfft(scene.rng.standard_normal(count))
     return np.fft.irfft(spectrum * gain(np.fft.rfftfreq(count, 1.0 / scene.rate)), count)
 
 
 def add_rumble(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
-    """Noise below 100 Hz at a ratio."""
+    """Add noise below 100 Hz at a ratio."""
     noise = shaped_noise(len(samples), scene, lambda hertz: (hertz < 100.0).astype(np.float64))
     return mix_at_snr(samples, noise, snr_db)
 
 
 def add_pink_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
-    """Noise that falls 3 dB an octave, from 20 Hz on, at a ratio."""
+    """Add noise that falls 3 dB an octave, from 20 Hz on, at a ratio."""
     noise = shaped_noise(len(samples), scene, lambda hertz: np.maximum(hertz, 20.0) ** -0.5)
     return mix_at_snr(samples, noise, snr_db)
 
 
 def add_hum(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
-    """50 Hz and four harmonics, the n-th of amplitude 1/n, at a ratio."""
+    """Add 50 Hz and four harmonics, the n-th of amplitude 1/n, at a ratio."""
     phase = 2.0 * np.pi * (50.0 / scene.rate * np.arange(len(samples)) + scene.rng.uniform())
     return mix_at_snr(samples, np.sum([np.sin(n * phase) / n for n in range(1, 6)], axis=0), snr_db)
 
@@ -109,20 +109,20 @@ def row_of(bench: Bench, condition: Condition) -> dict[str, Any]:
 
 
 def with_band(band: tuple[int, int]) -> Config:
-    """The cheap settings with levels in this band."""
+    """Return the cheap settings with levels in this band."""
     low, high = map(float, band)
     return pipeline.load_config(None, [*CHEAP, f"features.vad.low_hz={low}", f"features.vad.high_hz={high}"])
 
 
 def speech_of(path: Path, settings: FeatureSettings) -> NDArray[np.bool_]:
-    """The flags (T,) of a file at the settings' rate."""
+    """Return the flags (T,) of a file at the settings' rate."""
     frames = FrameStream(settings.frame_length, settings.frame_step).push(read(path)[0])
     vad = VoiceActivityDetector(settings.vad, frames_per_second=1.0 / settings.step_seconds)
     return vad.push(speech_level(settings)(frames))[0]
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """A row a band and condition."""
+    """Return a table with a row for each band and condition."""
     lines = []
     for condition in CONDITIONS:
         for row in (row for row in rows if row["condition"] == condition.name):

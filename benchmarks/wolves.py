@@ -67,13 +67,13 @@ def band(samples: Array, draw: Draw) -> Array:
 
 
 def noise(draw: Draw) -> Array:
-    """Coloured noise in bursts."""
+    """Return coloured noise in bursts."""
     coloured = lfilter([1.0], [1.0, -draw.uniform(0.0, 0.98)], draw.standard_normal(COUNT))
     return band(coloured, draw) * syllables(draw)
 
 
 def tones(draw: Draw) -> Array:
-    """One to four gliding, trembling tones in bursts."""
+    """Return one to four gliding, trembling tones in bursts."""
     time, total = np.arange(COUNT) / RATE, np.zeros(COUNT)
     for _ in range(draw.integers(1, 5)):
         glide = draw.uniform(0.7, 1.4) ** (time / SECONDS)
@@ -83,7 +83,7 @@ def tones(draw: Draw) -> Array:
 
 
 def music(draw: Draw) -> Array:
-    """Notes of a drawn instrument in chords, and a drum."""
+    """Return notes of a drawn instrument in chords, and a drum."""
     total, overtones = np.zeros(COUNT), draw.uniform(0.3, 1.0, 12).cumprod()
     for beat in range(0, COUNT, round(draw.uniform(0.15, 0.5) * RATE)):
         time = np.arange(COUNT - beat) / RATE
@@ -98,7 +98,7 @@ def music(draw: Draw) -> Array:
 
 
 def pulses(draw: Draw) -> Array:
-    """Pulses (n,) at a drawn, gliding pitch, and some noise."""
+    """Return pulses (n,) at a drawn, gliding pitch, and some noise."""
     time = np.arange(COUNT) / RATE
     pitch = draw.uniform(80, 260) * (1 + 0.15 * np.sin(2 * np.pi * draw.uniform(0.3, 2) * time + draw.uniform(0, 6)))
     jittered = np.cumsum(pitch * (1 + 0.01 * draw.standard_normal(COUNT))) / RATE
@@ -106,7 +106,7 @@ def pulses(draw: Draw) -> Array:
 
 
 def formants(draw: Draw) -> Array:
-    """Vowels of a drawn vocal tract, and fricatives, by resonators in series."""
+    """Return vowels of a drawn vocal tract, and fricatives, by resonators in series."""
     source, tract, parts = pulses(draw), draw.uniform(0.85, 1.2), []
     for syllable in np.split(source, np.sort(draw.integers(0, COUNT, 12))):
         if draw.random() < 0.2:
@@ -121,7 +121,7 @@ def formants(draw: Draw) -> Array:
 
 
 def spoken(draw: Draw) -> Array:
-    """Drawn numbers by espeak-ng, in a drawn language, voice, pitch and speed."""
+    """Return drawn numbers by espeak-ng, in a drawn language, voice, pitch and speed."""
     languages, variants = listed("--voices", r"^ *\d+ +([\w-]+)"), listed("--voices=variant", r"!v/([\w-]+)")
     while True:
         voice = f"{draw.choice(languages)}+{draw.choice(variants)}"

@@ -287,7 +287,7 @@ def _as_json(setting: Setting, numbers: Numbers) -> dict[str, float]:
 
 
 def _maps(settings: Sequence[Setting], over_grid: Sequence[Numbers], shape: tuple[int, int]) -> dict[str, Array]:
-    """Cross-validated AUC and the five numbers of every setting, as arrays (C, gamma)."""
+    """Return the cross-validated AUC and the five numbers of every setting, as arrays (C, gamma)."""
     maps = {"AUC, cross-validated": np.array([setting.auc for setting in settings])}
     maps |= {
         name: np.array([numbers[key] for numbers in over_grid]) for key, (name, _) in PAPER.items() if key != SECOND

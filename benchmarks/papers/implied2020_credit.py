@@ -46,7 +46,7 @@ class Setting:
 
     @property
     def machine(self) -> SVC:
-        """The reference machine, untrained."""
+        """Return the reference machine, untrained."""
         return SVC(C=2.0**self.log2_c, gamma=2.0**self.log2_gamma)
 
 
@@ -65,11 +65,11 @@ class Judged:
 
     @property
     def raw(self) -> Array:
-        """The margins brought to [0, 1] by their least and largest on the test half, as in the paper."""
+        """Return the margins brought to [0, 1] by their least and largest on the test half, as in the paper."""
         return np.asarray((self.margins - self.margins.min()) / np.ptp(self.margins))
 
     def numbers(self, positive: Flags) -> dict[str, float]:
-        """Calibration scores, by the names here, and the AUCs "auc_platt" and "auc_implied"."""
+        """Return calibration scores, by the names here, and the AUCs "auc_platt" and "auc_implied"."""
         scored = ("raw", "platt", "platt_trained", "implied")
         return {name: calibration_score(getattr(self, name), positive) for name in scored} | {
             f"auc_{name}": float(roc_auc_score(positive, getattr(self, name))) for name in ("platt", "implied")
@@ -93,7 +93,7 @@ class WorkedExample:
 
 
 def worked_example() -> WorkedExample:
-    """Two Gaussian classes of 20 points, nine linear machines, a point with crossed surfaces and one without.
+    """Make two Gaussian classes of 20 points, nine linear machines, a point with crossed surfaces and one without.
 
     Of the nine machines those of weights 0.5, 0.8 and 0.9 call the first point positive, as in the paper's Fig. 7, and
     those of 0.8 and 0.9 the second, as in its Fig. 9. The paper's own points are not published.
@@ -124,12 +124,12 @@ class Crossing:
 
     @property
     def posteriors(self) -> Array:
-        """Posteriors (2,) of the positive class along the lines: two answers at one point."""
+        """Return posteriors (2,) of the positive class along the lines: two answers at one point."""
         return 1.0 - self.weights
 
 
 def crossing() -> Crossing:
-    """Five points of each class, and machines that weigh the classes alike, and 4 to 1 at the same total of 15.
+    """Make five points of each class, and machines that weigh the classes alike, and 4 to 1 at the same total of 15.
 
     The paper's points and its second weights are not published.
     """

@@ -48,7 +48,7 @@ class Scored:
 def plot_hyperplanes(
     rows: Array, positive: Flags, weights: Array, lines: Array, points: Sequence[Point], *, title: str = ""
 ) -> Figure:
-    """Points ``rows`` (n, 2) of two classes, the ``lines`` of reweighted machines, and their answers at ``points``.
+    """Plot points ``rows`` (n, 2) of two classes, ``lines`` of reweighted machines, and their answers at ``points``.
 
     ``lines`` (L, 3) are a, b, c of a x + b y + c = 0, positive on the positive class's side, for machines that give the
     positive class the ``weights`` (L,). The paper's Figs. 4-9.
@@ -74,7 +74,7 @@ def plot_hyperplanes(
 def plot_reweighting(
     rows: Array, positive: Flags, weights: Array, lines: Array, posteriors: Array, at: Array, *, title: str = ""
 ) -> Figure:
-    """Two machines, a panel each, and both together where their lines cross, ``at`` (2,).
+    """Plot two machines, a panel each, and both together where their lines cross, ``at`` (2,).
 
     ``lines`` (2, 3), ``weights`` (2,) and the ``posteriors`` (2,) along them are of each. The paper's Figs. 1 to 3.
     """
@@ -139,7 +139,7 @@ def plot_posteriors(
 
 
 def plot_calibration(methods: Sequence[Scored], positive: Flags, *, title: str = "") -> Figure:
-    """Share of positives in ten even bins of the score (dots, larger for more trials), and isotonic regression (steps).
+    """Plot shares of positives in ten even bins of the score (larger dots: more trials) and isotonic regression.
 
     One panel a method; on the dotted line scores are as they should be. The paper's Fig. 12.
     """
@@ -169,7 +169,7 @@ def _draw_calibration(axes: Axes, method: Scored, positive: Flags, shade: str) -
 
 
 def plot_isotonic_input(scored: Scored, positive: Flags, *, title: str = "") -> Figure:
-    """Every score with its class, moved up or down a little at random, and the isotonic regression. Fig. 13."""
+    """Plot every score with its class, moved up or down a little at random, and the isotonic regression. Fig. 13."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN_INCHES, 2.6 + (0.2 if title else 0.0)), layout="constrained")
         axes = figure.subplots()
@@ -185,7 +185,7 @@ def plot_isotonic_input(scored: Scored, positive: Flags, *, title: str = "") -> 
 
 
 def plot_roc(scores: Mapping[str, Array], positive: Flags, *, title: str = "") -> Figure:
-    """Share of positives accepted against that of negatives, for each of ``scores`` (n,). The paper's Fig. 14."""
+    """Plot the share of positives accepted against that of negatives, for each of ``scores`` (n,). Fig. 14."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN_INCHES, COLUMN_INCHES + (0.2 if title else 0.0)), layout="constrained")
         axes = figure.subplots()
@@ -210,7 +210,7 @@ def plot_sensitivity(
     *,
     title: str = "",
 ) -> Figure:
-    """Each of ``values`` (C, gamma), a panel, over the grid; a ring marks the ``chosen`` log2 C and log2 gamma."""
+    """Plot each of ``values`` (C, gamma), a panel, over the grid; a ring marks the ``chosen`` log2 C and log2 gamma."""
     across = 3
     down = -(-len(values) // across)
     with mpl.rc_context(STYLE):

@@ -127,7 +127,7 @@ def _sonar(tables: TableSource) -> Table:
 
 
 def _shuttle(tables: TableSource) -> Table:
-    """Classes 2 and 4 of the training part, scaled by the ranges of all seven classes: the paper does not say which."""
+    """Return classes 2 and 4 of the training part, scaled by the ranges of all seven: the paper does not say which."""
     scaler = MinMaxScaler((-1, 1))
     for classes in ((1, 2), (3, 4), (5, 6), (7, 4)):
         scaler.partial_fit(read_shuttle(tables, classes).X)

@@ -38,7 +38,7 @@ class Panel:
 def plot_problems(
     panels: Sequence[Panel], log2_c: Sequence[int], log2_gamma: Sequence[int], *, title: str = ""
 ) -> Figure:
-    """Iterations of both algorithms and Platt's excess, a row of three panels for each of ``panels``.
+    """Plot iterations of both algorithms and Platt's excess, a row of three panels for each of ``panels``.
 
     A dot marks problems in which Platt's arithmetic failed. Colours are on logarithmic scales, the same in every row;
     excesses below 1e-12, which are rounding, are drawn as 1e-12.

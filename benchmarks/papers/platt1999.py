@@ -46,7 +46,7 @@ def reproduce(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Table 2 for ``tasks``, names of ``TASKS``, all by default.
+    """Return Table 2 for ``tasks``, names of ``TASKS``, all by default.
 
     ``jobs`` threads, a problem each. ``progress`` is called as progress(stage, problems just done, problems in all).
     Raises InputError for an unknown task, and for data that cannot be had.
@@ -108,7 +108,7 @@ class Results:
 
     @property
     def size(self) -> int:
-        """Number of test examples of all problems."""
+        """Return the number of test examples of all problems."""
         return len(self.wrong["raw"])
 
     def errors(self, method: str) -> int:
@@ -171,7 +171,7 @@ def _percent(count: int, size: int) -> str:
 
 
 def _test_rows(title: str, name: str, results: Results, likelihoods: Mapping[str, str]) -> list[Row]:
-    """P values for each pair of methods. ``likelihoods`` holds a note for each likelihood machine."""
+    """Return P values for each pair of methods. ``likelihoods`` holds a note for each likelihood machine."""
 
     def claimed(label: str) -> str | None:
         return TESTED.get((name, label))
@@ -194,7 +194,7 @@ def _mcnemar(results: Results, one: str, other: str) -> tuple[float, str]:
 
 
 def _wilcoxon(results: Results, likelihood: str) -> tuple[float | str, str]:
-    """P value, as text where it is no double, and which method the ranks are for."""
+    """Return the P value, as text where it is no double, and which method the ranks are for."""
     from scipy.stats import rankdata
 
     excess = results.losses[SIGMOID] - results.losses[likelihood]
@@ -205,7 +205,7 @@ def _wilcoxon(results: Results, likelihood: str) -> tuple[float | str, str]:
 
 
 def _other_rows(title: str, results: Results) -> list[Row]:
-    """-log p of the other posteriors on the machine's margins; none for a method that could not be fitted."""
+    """Return -log p of the other posteriors on the machine's margins; none for a method that could not be fitted."""
     return [
         Row(f"{title}: -log p, {kind}", None, results.loss(kind), f"{results.errors(kind)} errors")
         if kind in results.losses

@@ -80,7 +80,7 @@ def _unseen(positive: Flags, tested: int) -> dict[str, Array]:
 
 
 def _posteriors(task: Task, X: Any, positive: Flags) -> tuple[Array, dict[str, Any]]:
-    """Cross-validated margins (n,) and the posteriors fitted to them; none with fewer than two positive rows."""
+    """Return cross-validated margins (n,) and the posteriors fitted to them; none with fewer than two positive rows."""
     folds = min(FOLDS, int(positive.sum()))
     if folds < 2:
         return np.empty(0), {}
@@ -102,7 +102,7 @@ def _fitted(kind: str, margins: Array, positive: Flags) -> Any:
 
 
 def _held_out(task: Task, train: Rows) -> dict[float, float]:
-    """-log p on the 30 % of the training rows that the likelihood machine did not see, by share of C."""
+    """Return -log p on the 30 % of the training rows that the likelihood machine did not see, by share of C."""
     X, positive = train
     if positive.sum() < 2:
         return dict.fromkeys(SHARES, 0.0)

@@ -20,7 +20,7 @@ SHOWN = (0.001, 0.999)
 def plot_margins(
     margins: npt.ArrayLike, positive: npt.ArrayLike, sigmoid: MarginPosterior, *, title: str = ""
 ) -> Figure:
-    """Left, the density of the margins (n,) of each class; right, P(positive | margin), counted and by ``sigmoid``.
+    """Plot the density of the margins (n,) of each class, and P(positive | margin), counted and by ``sigmoid``.
 
     ``positive`` (n,) are the classes; ``sigmoid`` is fitted already. Bins are 0.1 wide, with edges at whole tenths. A
     cross is the share of positives among a bin's trials, which is Bayes' rule on the two histograms with the priors of

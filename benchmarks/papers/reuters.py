@@ -39,7 +39,7 @@ class Documents:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Every topic that a training or test document has, sorted: 118 in the ModApte split."""
+        """Return every topic that a training or test document has, sorted: 118 in the ModApte split."""
         return tuple(sorted({topic for topics in self.topics for topic in topics}))
 
     def of(self, category: str) -> NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from pipeline.metrics import equal_error_rate, error_curve
 
 
 def plot_fa_fr(curves: Mapping[str, Scores], paper: Mapping[str, float], *, title: str = "") -> Figure:
-    """False rejects against false accepts, both in percent on linear axes, a line a system.
+    """Plot false rejects against false accepts, both in percent on linear axes, a line a system.
 
     ``curves`` maps a system's name to its scores, or to a pair of target and nontarget score arrays; ``paper`` has
     equal error rates in percent by the same names. A dot marks each curve's equal error rate, on the dotted line

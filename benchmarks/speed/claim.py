@@ -18,7 +18,7 @@ from pipeline.machines.pool import Pool
 
 
 def measure(options: Options) -> Figures:
-    """Seconds of every way to do it."""
+    """Measure seconds of every way to do it."""
     config = options.config()
     corpus = None if options.corpora is None else options.corpus / "enroll"
     books, frames = claim_scoring.codebooks(corpus, options.speakers, config)
@@ -73,19 +73,19 @@ def ratios(ours: dict[str, float], theirs: dict[str, float], *, headline: str) -
 
 
 def looped(machines: list[SVC], frames: np.ndarray) -> list[np.ndarray]:
-    """Margins of one machine after another."""
+    """Return margins of one machine after another."""
     return [machine.decision_function(frames) for machine in machines]
 
 
 def multiclass(pool: Pool, config: Config) -> SVC:
-    """scikit-learn's multi-class machine: inside, it is the machines of all pairs."""
+    """Return scikit-learn's multi-class machine: inside, it is the machines of all pairs."""
     settings = config.machines
     machine = SVC(C=settings.C, gamma=0.5 / settings.sigma**2, decision_function_shape="ovo")
     return machine.fit(pool.centroids, pool.owner)
 
 
 def multiclass_difference(multi: SVC, pairs: dict[tuple[int, int], SVC], frames: np.ndarray) -> float:
-    """Largest difference of its margins from the pair machines': both are trained to LIBSVM's tolerance."""
+    """Return the largest difference of its margins from the pair machines': both are trained to LIBSVM's tolerance."""
     margins = multi.decision_function(frames)
     if margins.ndim == 1:  # two classes: one machine, and positive is the second
         margins = -margins[:, None]

@@ -25,7 +25,7 @@ ORDER12 = tuple(
 
 
 def measure(options: Options) -> Figures:
-    """Seconds on both sides, for the same audio at the settings' own rate."""
+    """Measure seconds on both sides, for the same audio at the settings' own rate."""
     cepstral, default = options.config(*ORDER12), options.config()
     samples = speech(options, cepstral.features.rate)
     seconds = len(samples) / cepstral.features.rate
@@ -59,7 +59,7 @@ def measure(options: Options) -> Figures:
 
 
 def speech(options: Options, rate: int) -> np.ndarray:
-    """A minute of what the speakers say to be verified, at ``rate`` Hz."""
+    """Return a minute of the speakers' recordings to verify, at ``rate`` Hz."""
     parts: list[np.ndarray] = []
     for utterances in read_corpus(options.corpus / "verify").speakers.values():
         samples, its_rate = read_samples(utterances[0])
@@ -70,7 +70,7 @@ def speech(options: Options, rate: int) -> np.ndarray:
 
 
 def frames_of(samples: np.ndarray, config: Config) -> np.ndarray:
-    """Windowed frames (T, L) as the stream makes them, but for pre-emphasis; none of them silent."""
+    """Return windowed frames (T, L) as the stream makes them, but for pre-emphasis; none of them silent."""
     settings = config.features
     view = np.lib.stride_tricks.sliding_window_view(samples, settings.frame_length)[:: settings.frame_step]
     # Digital silence has no Burg model; librosa would warn of it.
@@ -79,7 +79,7 @@ def frames_of(samples: np.ndarray, config: Config) -> np.ndarray:
 
 
 def front_end(samples: np.ndarray, config: Config) -> int:
-    """Everything from samples to feature vectors: pre-emphasis, frames, model, cepstrum, deltas and the VAD."""
+    """Return everything from samples to feature vectors: pre-emphasis, frames, model, cepstrum, deltas and the VAD."""
     stream = FrontEnd(config.features, config.features.rate)
     block = int(BLOCK_SECONDS * config.features.rate)
     made = [stream.push(samples[start : start + block]) for start in range(0, len(samples), block)]
@@ -87,5 +87,5 @@ def front_end(samples: np.ndarray, config: Config) -> int:
 
 
 def models(frames: np.ndarray, config: Config) -> np.ndarray:
-    """The linear prediction alone, which is all that librosa does."""
+    """Return the linear prediction alone, which is all that librosa does."""
     return lpc.levinson_durbin(lpc.autocorrelate(frames, config.features.order))

@@ -46,7 +46,7 @@ class Timed(np.ndarray):
 
 
 def measure(options: Options) -> Figures:
-    """The rate of the pairwise products, and of the kernel's, beside the best rate of a large square."""
+    """Measure the rate of the pairwise products, and of the kernel's, beside the best rate of a large square."""
     config = options.config()
     corpus = None if options.corpora is None else options.corpus / "enroll"
     books, frames = codebooks(corpus, options.speakers, config)
@@ -76,7 +76,7 @@ def measure(options: Options) -> Figures:
 
 
 def made_up(pool: Pool, *, seed: int) -> Population:
-    """A population over ``pool`` with random coefficients."""
+    """Return a population over ``pool`` with random coefficients."""
     rng, speakers = np.random.default_rng(seed), len(pool)
     sizes = [len(pool.codebook(n)) for n in range(speakers)]
     machines = {
@@ -93,7 +93,7 @@ def made_up(pool: Pool, *, seed: int) -> Population:
 
 
 def products(scorer: MarginScorer, frames: Timed, *, dimension: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Flops and seconds of one call's pairwise products, then of its kernel's."""
+    """Return flops and seconds of one call's pairwise products, then of its kernel's."""
     Timed.noted.clear()
     scorer(frames)
     # Between frames and centroids the inner length is the features' and the two columns of the norms.

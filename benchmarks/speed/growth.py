@@ -45,7 +45,7 @@ SEGMENTS, VECTOR = 16, 10_240  # of each speaker, as 8 s of speech give; numbers
 
 
 def measure(options: Options) -> Figures:
-    """Seconds at every size, their exponents, and the largest population trained whole."""
+    """Measure seconds at every size, their exponents, and the largest population trained whole."""
     found: Figures = {
         "growth.speakers": max(options.sizes),
         "growth.centroids": options.centroids,
@@ -66,7 +66,7 @@ def measure(options: Options) -> Figures:
 
 
 def at_size(options: Options, size: int) -> Figures:
-    """One population: a claim, one more speaker in memory and through a store, opening the store for a claim."""
+    """Measure one population: a claim, one more speaker in memory and through a store, opening it for a claim."""
     config, books, frames = material(options, size)
     pool, before = Pool.of(books, config.machines.sigma), Pool.of(books[:-1], config.machines.sigma)
     train_population(Pool.of(books[:2], config.machines.sigma), config.machines)  # compiles
@@ -82,7 +82,7 @@ def at_size(options: Options, size: int) -> Figures:
 
 
 def material(options: Options, size: int) -> tuple[Config, list[np.ndarray], np.ndarray]:
-    """Settings, codebooks of ``size`` speakers, and the frames of a claim."""
+    """Return settings, codebooks of ``size`` speakers, and the frames of a claim."""
     config = options.config(*SETTINGS)
     corpus = None if options.corpora is None else options.corpus / "enroll"
     return config, *codebooks(corpus, size, config)
@@ -145,7 +145,7 @@ def extended(model: SpeakerModel, population: Population) -> SpeakerModel:
 
 
 def segment_machines(options: Options, size: int) -> Figures:
-    """Training them, from vectors made up: one solve over the segments of everybody."""
+    """Train them on vectors made up, by one solve over the segments of everybody."""
     config, rng = options.config(), np.random.default_rng(size)
     vectors = [rng.standard_normal((SEGMENTS, VECTOR), dtype=np.float32) for _ in range(size)]
     seconds = seconds_of(lambda: SupervectorTraining(vectors, ridge=config.supervector.ridge))

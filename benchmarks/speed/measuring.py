@@ -34,12 +34,12 @@ def _on_one_thread(function: Callable[..., Figures], arguments: Sequence[Any]) -
 
 
 def held_kib() -> float:
-    """Memory that this process holds now; where the system does not say, the most that it has held."""
+    """Return memory that this process holds now; where the system does not say, the most that it has held."""
     return _status("VmRSS:")
 
 
 def peak_gib() -> float:
-    """The most memory that this process has held."""
+    """Return the most memory that this process has held."""
     return _status("VmHWM:") / 2**20
 
 
@@ -53,7 +53,7 @@ def _status(name: str) -> float:
 
 
 def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """The power of ``sizes`` that ``seconds`` grow with, by least squares on logarithms.
+    """Return the power of ``sizes`` that ``seconds`` grow with, by least squares on logarithms.
 
     Over sizes from FIRST_FITTED on, or over all where fewer than two are.
     """
@@ -65,7 +65,7 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def machine() -> Figures:
-    """The processor, and what one of its cores does at best: products, exponentials and copies."""
+    """Return the processor, and what one of its cores does at best: products, exponentials and copies."""
     peak = max(sgemm_gflops(size) for size in (1024, 2048))
     values = np.random.default_rng(0).uniform(-20.0, 0.0, 50_000).astype(np.float32)
     made = np.empty_like(values)
@@ -85,7 +85,7 @@ def machine() -> Figures:
 
 
 def sgemm_gflops(size: int, *, calls: int = 7) -> float:
-    """Best rate of a square float32 product, in 10^9 additions and multiplications a second."""
+    """Return the best rate of a square float32 product, in 10^9 additions and multiplications a second."""
     rng = np.random.default_rng(0)
     left, right = (rng.standard_normal((size, size)).astype(np.float32) for _ in range(2))
     out = np.empty_like(left)
@@ -93,14 +93,14 @@ def sgemm_gflops(size: int, *, calls: int = 7) -> float:
 
 
 def seconds_of(function: Callable[[], Any]) -> float:
-    """Elapsed seconds of one call."""
+    """Return the seconds that one call takes."""
     started = time.perf_counter()
     function()
     return time.perf_counter() - started
 
 
 def cpu_model() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

@@ -12,7 +12,7 @@ DIMENSION = 24  # of the vectors that machines over frames read, by the default 
 
 
 def predicted(found: Figures) -> Figures:
-    """Predictions of those figures of ``found`` whose ingredients it holds."""
+    """Return predictions of those figures of ``found`` whose ingredients it holds."""
     made: Figures = {}
     if "claim.speakers" in found:
         speakers, centroids, frames = (int(found[f"claim.{name}"]) for name in ("speakers", "centroids", "frames"))
@@ -42,26 +42,26 @@ def _at_size(found: Figures, speakers: int) -> Figures:
 
 
 def claim_seconds(found: Figures, centroids: int, frames: int) -> float:
-    """T M exponentials; products with centroids, with two columns of coefficients and with the claim's own block."""
+    """Return the seconds of T M exponentials and products with centroids, two columns of coefficients and a block."""
     flops = 2.0 * frames * centroids * (DIMENSION + 2 + 2 + 1)
     return frames * centroids * _exponential(found) + flops / _products(found)
 
 
 def identify_seconds(found: Figures, speakers: int, centroids: int, frames: int) -> float:
-    """The kernel as for one claim, N + 1 columns of coefficients, and an exponential for the margin of each pair."""
+    """Return the seconds of the kernel as for one claim, N + 1 columns of coefficients, and an exponential a pair."""
     flops = 2.0 * frames * centroids * (DIMENSION + 2 + speakers + 1)
     exponentials = centroids * _exponential(found) + speakers**2 * _exponential(found)
     return frames * exponentials + flops / _products(found)
 
 
 def add_seconds(found: Figures, speakers: int) -> float:
-    """N - 1 machines and N speakers' own kernel blocks."""
+    """Return the seconds of N - 1 machines and N speakers' own kernel blocks."""
     pair, block = (float(found[f"train.{name}_milliseconds"]) for name in ("pair", "block"))
     return 1e-3 * (pair * (speakers - 1) + block * speakers)
 
 
 def segment_seconds(found: Figures, speakers: int) -> float:
-    """Gram matrix, its factor and three solutions in single precision; five passes over all vectors in double."""
+    """Return the seconds of a Gram matrix, its factor, three solutions (single precision), and five passes (double)."""
     rows = SEGMENTS * speakers
     single = rows**2 * VECTOR + rows**3 / 3 + 6.0 * rows**2 * speakers
     # A product of twice the width takes twice as long.
@@ -69,7 +69,7 @@ def segment_seconds(found: Figures, speakers: int) -> float:
 
 
 def _products(found: Figures) -> float:
-    """Flops a second."""
+    """Return the rate of products, in flops a second."""
     return 1e9 * float(found["machine.sgemm_gflops"])
 
 

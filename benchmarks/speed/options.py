@@ -31,10 +31,10 @@ class Options:
 
     @property
     def corpus(self) -> Path:
-        """The folder with enroll/ and verify/."""
+        """Return the folder with enroll/ and verify/."""
         return demo_folder() if self.corpora is None else self.corpora / "libri158"
 
     def config(self, *overrides: str, name: str = "default") -> Config:
-        """Settings ``name`` at the rate of the corpus."""
+        """Return settings ``name`` at the rate of the corpus."""
         own = [f"codebook.centroids={self.centroids}", *(["features.rate=8000"] if self.corpora is None else [])]
         return load_config(configs_folder() / f"{name}.toml", [*own, *overrides])

@@ -47,7 +47,7 @@ def measure(options: Options) -> Figures:
 
 
 def voices(options: Options, folder: Path) -> dict[str, list[Utterance]]:
-    """Recordings of every speaker to enroll."""
+    """Return recordings of every speaker to enroll."""
     real = list(read_corpus(options.corpus / "enroll").speakers.items())
     if options.quick:
         real = [(name, utterances[:QUICK_RECORDINGS]) for name, utterances in real]
@@ -60,7 +60,7 @@ def voices(options: Options, folder: Path) -> dict[str, list[Utterance]]:
 
 
 def at_speed(utterance: Utterance, speed: float, folder: Path) -> Utterance:
-    """A recording played faster or slower, as a file in ``folder``."""
+    """Return a recording played faster or slower, as a file in ``folder``."""
     samples, rate = read_samples(utterance)
     path = folder / f"{utterance.speaker} {speed}" / utterance.path.with_suffix(".wav").name
     path.parent.mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ def streamed(options: Options, path: Path, claim: str) -> Figures:
 
 
 def audio(options: Options, config: Config, claim: str) -> np.ndarray:
-    """What the claimed speaker says to be verified, at the store's rate, end to end."""
+    """Return the claimed speaker's recordings to verify, at the store's rate, joined."""
     found = []
     for utterance in read_corpus(options.corpus / "verify").speakers[claim]:
         samples, rate = read_samples(utterance)
@@ -117,14 +117,14 @@ def audio(options: Options, config: Config, claim: str) -> np.ndarray:
 
 
 def push(stream: VerificationStream, samples: np.ndarray) -> tuple[float, Update]:
-    """Seconds that it took, and where the claim stands."""
+    """Push one chunk; return the seconds that it took, and where the claim stands."""
     started = time.perf_counter()
     update = stream.push(samples)
     return time.perf_counter() - started, update
 
 
 def in_chunks(verifier: Verifier, samples: np.ndarray, chunk: int) -> float:
-    """Real-time factor over the audio once, in chunks of so many samples."""
+    """Return the real-time factor over the audio once, in chunks of so many samples."""
     stream = verifier.stream()
     spent = sum(push(stream, samples[start : start + chunk])[0] for start in range(0, len(samples), chunk))
     return spent / stream.close().audio_seconds

@@ -20,11 +20,11 @@ class Target:
     least: bool = False
 
     def met(self, value: float) -> bool:
-        """Whether ``value`` keeps to it."""
+        """Return whether ``value`` keeps to it."""
         return value >= self.bound if self.least else value <= self.bound
 
     def row(self, value: float) -> str:
-        """A row of the table."""
+        """Return a row of the table."""
         sign = "≥" if self.least else "≤"
         answer = "yes" if self.met(value) else "**no**"
         return f"| `{self.key}` | {self.what} | {shown(value)} | {sign} {shown(self.bound)} | {answer} |"
@@ -60,7 +60,7 @@ CONTRACT = (
 
 
 def markdown(found: Figures) -> str:
-    """Both tables; targets that were not measured are left out."""
+    """Return both tables; targets that were not measured are left out."""
     lines = ["| key | what | measured | target | met |", "|---|---|---:|---:|---|"]
     lines += [target.row(float(found[target.key])) for target in TARGETS if target.key in found]
     lines += ["", *_predictions(found), "| key | value |", "|---|---:|"]
@@ -69,7 +69,7 @@ def markdown(found: Figures) -> str:
 
 
 def _predictions(found: Figures) -> list[str]:
-    """The cost model (docs/scale.md) beside what was measured."""
+    """Return the table of the cost model (docs/scale.md) beside what was measured."""
     rows = []
     for key, value in found.items():
         name = key.removeprefix("model.")
@@ -82,7 +82,7 @@ def _predictions(found: Figures) -> list[str]:
 
 
 def shown(value: float | int | str) -> str:
-    """Three digits of a number that is not whole."""
+    """Return a number as text, with three digits unless it is whole."""
     if isinstance(value, str):
         return value
     if float(value).is_integer() and abs(value) < 1e15:

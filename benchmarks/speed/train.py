@@ -21,7 +21,7 @@ Solutions = tuple[list[tuple[Pair, PairMachine, int]], list[SpeakerMachine]]
 
 
 def measure(options: Options) -> Figures:
-    """Both sides' seconds, and how far their margins are apart on speech frames."""
+    """Measure both sides' seconds, and how far their margins are apart on speech frames."""
     config = options.config()
     settings = config.machines
     books, frames = training.codebooks(options.corpus, options.speakers, config)
@@ -58,12 +58,12 @@ def measure(options: Options) -> Figures:
 
 
 def sampled(solutions: Solutions, step: int) -> Solutions:
-    """Those machines that scikit-learn was asked for."""
+    """Return those machines that scikit-learn was asked for."""
     return solutions[0][::step], solutions[1]
 
 
 def agreement(theirs: Machines, ours: Solutions, books: list[np.ndarray], frames: np.ndarray, sigma: float) -> Figures:
-    """How far margins are apart, and the share of frames on which both decide alike, the worse of both kinds."""
+    """Return the largest difference of margins, and the share of frames decided alike, the worse of both kinds."""
     found = training.compared(theirs, ours, books, frames, sigma)
     return {
         "train.margin_difference": max(found["pair_margin_difference"], found["one_class_margin_difference"]),

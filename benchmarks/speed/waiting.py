@@ -49,7 +49,7 @@ for path in sys.argv[1:]:
 
 
 def measure(options: Options) -> Figures:
-    """Medians of all that is waited for, and the sizes that it leaves."""
+    """Measure medians of all that is waited for, and the sizes that it leaves."""
     found: Figures = {}
     corpus = options.corpus if options.corpora is None else options.corpora / "commands30"
     with tempfile.TemporaryDirectory() as made:
@@ -92,7 +92,7 @@ def _parted(source: Path, folder: Path) -> tuple[Path, Path]:
 
 
 def _claims(folder: Path, store: Path) -> Figures:
-    """Milliseconds of one claim and one identification, the store open, and of a claim by a new process."""
+    """Measure the milliseconds of a claim and an identification, the store open, and of a claim by a new process."""
     model = pipeline.Store(store).load()
     files = [utterance.path for own in read_corpus(folder).speakers.values() for utterance in own]
     some = files[:: max(1, len(files) // CLAIMS)][:CLAIMS]
@@ -112,7 +112,7 @@ def _claims(folder: Path, store: Path) -> Figures:
 
 
 def _peer(rest: Path, one: Path) -> Figures:
-    """Seconds that Resemblyzer takes for embeddings of the same recordings; nothing where it is not installed."""
+    """Return the seconds that Resemblyzer takes to embed the same recordings; nothing where it is not installed."""
     try:
         import resemblyzer  # noqa: F401
     except ImportError:

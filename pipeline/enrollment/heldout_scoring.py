@@ -128,7 +128,7 @@ class HeldOutScoring:
         claims: Claims,
         speaker: int,
         utterances: Sequence[FeatureBlock],
-        heard: list[UtteranceStatistics],
+        summaries: list[UtteranceStatistics],
         margins: list[list[Margins]],
     ) -> list[HeldOutTrials]:
         """Return the trials of one speaker's utterances, by ``margins`` with the speaker there and absent."""
@@ -146,7 +146,7 @@ class HeldOutScoring:
             for absent, its_margins in zip((None, speaker), margins, strict=False):
                 scored = {
                     length: claims.among.finish(statistics, margins=its, absent=absent)
-                    for length, statistics, its in zip(lengths, heard[own], its_margins[own], strict=True)
+                    for length, statistics, its in zip(lengths, summaries[own], its_margins[own], strict=True)
                 }
                 parts.append(self._trials(claims, speaker, scored, fallback, absent))
             trials.append(HeldOutTrials.joined(parts))
@@ -181,23 +181,23 @@ class HeldOutScoring:
         return so_far
 
     def _margins(
-        self, speakers: Sequence[int], heard: Sequence[list[UtteranceStatistics]]
+        self, speakers: Sequence[int], summaries: Sequence[list[UtteranceStatistics]]
     ) -> list[list[list[Margins]]]:
-        """Return each speaker's margins of all that was ``heard``: with the speaker there and, among enough, absent.
+        """Return each speaker's margins of all ``summaries``: with the speaker there and, among enough, absent.
 
         Only machines that a solver made have others without the speaker.
         """
         absences = (False, True) if self._judged_among >= MIN_FOR_UNKNOWN else (False,)
-        margins: list[list[list[Margins]]] = [[[{} for _ in its] for _ in absences] for its in heard]
-        flat = [one for its in heard for one in its]
-        ends = np.cumsum([len(its) for its in heard])[:-1]
+        margins: list[list[list[Margins]]] = [[[{} for _ in its] for _ in absences] for its in summaries]
+        flat = [one for its in summaries for one in its]
+        ends = np.cumsum([len(its) for its in summaries])[:-1]
         for kind in self._given if len(self._population) > 1 and flat else ():
             machines = self._population.utterance[kind.name]
             statistics = [[one.statistics[background.name] for one in flat] for background in kind.backgrounds]
             if kind in self._training:
                 ubms = cast(SupervectorMachines, machines).ubms
                 vectors = (supervector(ubms, its) for its in zip(*statistics, strict=True))
-                of_speakers = [list(islice(vectors, len(its))) for its in heard]
+                of_speakers = [list(islice(vectors, len(its))) for its in summaries]
                 made = self._training[kind].held_out_margins(speakers, of_speakers)
             else:
                 of_each = np.split(machines.margins([np.stack(its) for its in statistics]), ends)
@@ -240,8 +240,8 @@ def score_together(parts: Sequence[tuple[HeldOutScoring, Sequence[OfSpeaker]]]) 
     """
     begun = [scoring._begun(speech) for scoring, speech in parts]
     speakers = [speaker for _, speech in parts for speaker, _ in speech]
-    heard = [its for of_scoring in begun for _, its in of_scoring]
-    margins = iter(parts[0][0]._margins(speakers, heard))
+    summaries = [its for of_scoring in begun for _, its in of_scoring]
+    margins = iter(parts[0][0]._margins(speakers, summaries))
     return [
         [
             scoring._of_speaker(claims, *of_speaker, its, next(margins))

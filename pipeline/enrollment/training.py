@@ -41,7 +41,7 @@ FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 
 @dataclass(frozen=True)
 class Prepared:
-    """What machines of new speakers are trained on.
+    """Material that machines of new speakers are trained on.
 
     ``kept`` are the speakers without held-out utterances, with the vectors of machines over frames alone, and
     ``own_kept`` the arrays that each one's speech alone gives: condition vectors and the pitch histogram. ``own`` are

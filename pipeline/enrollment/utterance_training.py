@@ -57,7 +57,7 @@ FRAMES_TO_DRAW_FROM = 4
 
 @dataclass(frozen=True)
 class BranchTraining:
-    """What the machines of a branch are trained on.
+    """Material that the machines of a branch are trained on.
 
     Each new speaker has ``segments`` and arrays: ``kept`` of the speech without held-out utterances, ``everything`` of
     all of it. Once supervector machines are solved there is a ``solver``, and the ``inner`` products that the store

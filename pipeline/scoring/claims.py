@@ -43,7 +43,7 @@ class ScoringSettings:
 
 @dataclass(frozen=True)
 class UtteranceStatistics:
-    """What the scores of an utterance of so many ``frames`` are computed from.
+    """Statistics of an utterance of so many ``frames``, from which its scores are computed.
 
     ``means`` over frames of the values of each rule are (C,) or (C, P), ``statistics`` under each background model are
     (K, 1 + d), and ``side_information`` is that on the condition, by the names that calibrations read it under.
@@ -152,36 +152,36 @@ class ClaimScorer:
         )
 
     def finish(
-        self, heard: UtteranceStatistics, *, margins: Mapping[str, Array] | None = None, absent: int | None = None
+        self, utterance: UtteranceStatistics, *, margins: Mapping[str, Array] | None = None, absent: int | None = None
     ) -> dict[str, Array]:
-        """Return the utterance scores (C,) of each system, by the statistics of what was ``heard``.
+        """Return the utterance scores (C,) of each system, of an ``utterance`` by its statistics.
 
         For held-out trials, ``margins`` (N,) by the kind of machines replace those of the population's own machines,
         and the speaker ``absent`` is no rival of anybody.
         """
-        scores = {name: np.full(len(self.claims), value) for name, value in heard.side_information.items()}
+        scores = {name: np.full(len(self.claims), value) for name, value in utterance.side_information.items()}
         if self._alone:
-            return heard.means | scores
-        for name, mean in heard.means.items():
+            return utterance.means | scores
+        for name, mean in utterance.means.items():
             left_out = absent is not None and mean.ndim == 2
             compared = np.where(self._cohorts.members == absent, np.inf, mean) if left_out else mean
             scores[name] = RULES[name].finish(compared, self._cohorts.slots)
-        scores |= self._whole_scores(heard, margins or {}, absent)
+        scores |= self._whole_scores(utterance, margins or {}, absent)
         for name in self.systems:
             if name in self.settings.fusions:
                 one = len(self.claims) == 1
                 parts = {part: values[0] for part, values in scores.items()} if one else scores
-                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, heard.frames, self._ids))
+                scores[name] = np.atleast_1d(self.settings.fusions[name].llr(parts, utterance.frames, self._ids))
         return scores
 
     def _whole_scores(
-        self, heard: UtteranceStatistics, given: Mapping[str, Array], absent: int | None
+        self, utterance: UtteranceStatistics, given: Mapping[str, Array], absent: int | None
     ) -> dict[str, Array]:
         """Return the scores (C,) of rules over the whole utterance, from its statistics."""
         scores: dict[str, Array] = {}
         margins: dict[UtteranceKind, Array] = {}
         for kind, machines in self._whole.items():
-            statistics = [heard.statistics[background.name] for background in kind.backgrounds]
+            statistics = [utterance.statistics[background.name] for background in kind.backgrounds]
             made = given[kind.name] if kind.name in given else machines.margins(statistics)
             margins[kind] = made if absent is None else np.where(np.arange(len(made)) == absent, -np.inf, made)
         for rule, kind in self._whole_rules:

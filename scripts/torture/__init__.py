@@ -26,13 +26,13 @@ def expect(holds: object, what: str) -> None:
 
 
 def voices(*names: str) -> dict[str, tuple[Utterance, ...]]:
-    """A few recordings of some of the demo's voices: enough to enroll them in a fraction of a second."""
+    """Return a few recordings of some of the demo's voices: enough to enroll them in a fraction of a second."""
     speakers = read_corpus(DEMO / "enroll").speakers
     return {name: speakers[name][:3] for name in names}
 
 
 def tiny(*overrides: str) -> Config:
-    """Settings that enroll in a fraction of a second."""
+    """Return settings that enroll in a fraction of a second."""
     return load_config(None, [*TINY, *overrides])
 
 

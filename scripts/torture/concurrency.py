@@ -61,7 +61,7 @@ def read_for(path: Path, seconds: float, seed: int) -> dict[str, object]:
 
 
 def concurrency(folder: Path, seconds: float, seed: int, writers: int = 2, readers: int = 6) -> dict[str, object]:
-    """Writers and readers, each a process, at one store for ``seconds``."""
+    """Run writers and readers, each a process, at one store for ``seconds``."""
     path, reports, errors = folder / "shared" / "s", folder / "reports", []
     reports.mkdir()
     path.parent.mkdir()

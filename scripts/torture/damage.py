@@ -36,7 +36,7 @@ GIVE_UP = 60.0  # seconds by the clock without a sign of life
 
 
 def damaged(chance: random.Random, sound: bytes) -> bytes:
-    """``sound`` with some bytes changed, sizes made absurd, parts cut out, doubled or put in; never what it was."""
+    """Return ``sound`` with bytes changed, sizes made absurd, parts cut out, doubled or put in; never what it was."""
     data = bytearray(sound)
     for _ in range(chance.randint(1, 4)):
         place = chance.randint(0, min(len(data), 200)) if chance.random() < 0.5 else chance.randint(0, len(data))
@@ -86,7 +86,7 @@ class DamagedAudio:
 
 
 def spoken(path: Path, kind: str) -> bytes:
-    """A recording in another format."""
+    """Return a recording in another format."""
     samples, rate = soundfile.read(path)
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, rate, format=kind)
@@ -205,14 +205,14 @@ def edited(chance: random.Random, path: Path) -> None:
 
 
 def steady_memory() -> float:
-    """MiB that this process holds now."""
+    """Return the MiB that this process holds now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def mutate(
     folder: Path, make: Callable[[Path], DamagedAudio | DamagedStores], count: int, seed: int
 ) -> dict[str, object]:
-    """``count`` mutations in a process of its own, started again behind the one that brought it down."""
+    """Run ``count`` mutations in a process of its own, started again behind the one that brought it down."""
     folder.mkdir()
     log, found = folder / "log", {"outcomes": Counter[str](), "crashes": [], "hangs": [], "slowest": 0.0, "peak": 0.0}
     number = 0
@@ -287,7 +287,7 @@ def read_log(log: Path, start: int, found: dict) -> int:
 
 
 def mutations(folder: Path, audio: int, stores: int, seed: int) -> dict[str, object]:
-    """Damaged audio and damaged stores."""
+    """Run damaged audio and damaged stores."""
     parts = {
         "audio": mutate(folder / "audio", DamagedAudio, audio, seed),
         "store": mutate(folder / "stores", DamagedStores, stores, seed),

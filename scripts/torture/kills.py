@@ -46,7 +46,7 @@ class Kills:
             self.stores[change] = self.read(path)
 
     def start(self, change: str, path: Path) -> Path:
-        """Where ``change`` begins: a copy of the base at ``path``, or nothing there."""
+        """Prepare ``path`` for a ``change``: a copy of the base, or nothing there."""
         return path if change == "enroll" else Path(shutil.copy(self.base, path))
 
     def _room(self, name: str) -> Path:
@@ -60,7 +60,7 @@ class Kills:
         return model.names, numbers_of(model)
 
     def kill(self, number: int) -> str | None:
-        """One kill: the state that was found, None where the change was made before it.
+        """Kill one process; return the state that was found, None where the change was made before.
 
         Raises BrokenError for a state that there may not be.
         """
@@ -83,7 +83,7 @@ class Kills:
         return f"{change}: {'old' if state == 'before' else 'new'}" if os.WIFSIGNALED(status) else None
 
     def state(self, path: Path, change: str) -> str:
-        """Whether the store is the one before the ``change`` or the one after it; raises BrokenError."""
+        """Return whether the store is the one before the ``change`` or the one after it; raises BrokenError."""
         try:
             names, arrays = self.read(path)
         except StoreMissingError:
@@ -116,7 +116,7 @@ def is_writing(path: Path) -> bool:
 
 
 def kills(folder: Path, count: int, seed: int) -> dict[str, object]:
-    """``count`` processes killed at their work, and what they left."""
+    """Kill ``count`` processes at their work, and check what they left."""
     harness, states, wrong, tries = Kills(folder, seed), Counter[str](), [], 0
     while states.total() + len(wrong) < count:
         tries += 1
