@@ -138,6 +138,7 @@ def _checked(corpus: Corpus) -> Corpus:
             raise InputError(
                 f"{corpus.root}: {plain!r} is there twice, with its accents encoded in two ways; rename one of them"
             )
+        _check_parts(its)
         if (twice := _given_twice(its)) is not None:
             where = "" if not twice.start else f", from {twice.start:g} s on,"
             raise InputError(
@@ -148,11 +149,15 @@ def _checked(corpus: Corpus) -> Corpus:
     return corpus if speakers == corpus.speakers else replace(corpus, speakers=speakers)
 
 
-def _given_twice(utterances: Sequence[Utterance]) -> Utterance | None:
-    """Return the first utterance that shares more than ``_MOST_SHARED`` seconds with one before; None without any."""
+def _check_parts(utterances: Sequence[Utterance]) -> None:
+    """Raise InputError for a start, an end or a channel that is no number."""
     for one in utterances:
         for name, value in (("start", one.start), ("end", one.end), ("channel", one.channel)):
             check_type(f"{name} of a part of {one.path}", value, Real | None, "a number")
+
+
+def _given_twice(utterances: Sequence[Utterance]) -> Utterance | None:
+    """Return the first utterance that shares more than ``_MOST_SHARED`` seconds with one before; None without any."""
     ends: dict[tuple[Path, int | None], float] = {}
     for one in sorted(utterances, key=lambda one: one.start or 0.0):
         start, end = one.start or 0.0, float("inf") if one.end is None else one.end

@@ -89,17 +89,17 @@ def serve(
         service = Service(settings, threads=threads)
         tempfile.tempdir = str(service.spool.folder)  # where starlette puts the files of a form
         url = url_of(host, listening.getsockname()[1], encrypted=certificate is not None)
-        told: list[int] = []
+        pending: list[int] = []
         try:
-            config = _config(create_app(service, lambda: _begin(started, url, told)), settings, certificate, key)
+            config = _config(create_app(service, lambda: _begin(started, url, pending)), settings, certificate, key)
             _load(config, certificate)
             # A terminal that is closed ends the service, except under nohup.
             if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
-            _at_the_end(partial(_exit, told))
+            _at_the_end(partial(_exit, pending))
             prepare()
             # An exception while processes are being started could leave one that nobody ends.
-            _at_the_end(lambda number, _frame: told.append(number))
+            _at_the_end(lambda number, _frame: pending.append(number))
             service.start()
             # uvicorn shuts down gracefully at a signal, and then raises it again.
             uvicorn.Server(config).run(sockets=[listening])
@@ -113,9 +113,9 @@ def _at_the_end(handler: Callable[[int, FrameType | None], Any]) -> None:
         signal.signal(number, handler)
 
 
-def _exit(told: list[int], number: int, _frame: FrameType | None) -> None:
-    """Exit; ``told`` is noted too, since what a callback of a C library raises is lost."""
-    told.append(number)
+def _exit(pending: list[int], number: int, _frame: FrameType | None) -> None:
+    """Exit; the signal is also noted as ``pending``, since what a callback of a C library raises is lost."""
+    pending.append(number)
     sys.exit(0)
 
 
@@ -128,10 +128,10 @@ def _load(config: uvicorn.Config, certificate: Path | None) -> None:
         ) from None
 
 
-def _begin(started: Callable[[str], None], url: str, told: list[int]) -> None:
-    """Call ``started``; signals that were ``told`` before uvicorn listened to them are raised again."""
+def _begin(started: Callable[[str], None], url: str, pending: list[int]) -> None:
+    """Call ``started``; signals that are ``pending`` from before uvicorn listened to them are raised again."""
     asyncio.get_running_loop().set_exception_handler(_log_fault)
-    for number in told:
+    for number in pending:
         signal.raise_signal(number)
     started(url)
 
