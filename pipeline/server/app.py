@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -19,7 +20,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from pipeline import __version__
 from pipeline.errors import ServiceError, TooManyAttemptsError, VoiceclaimError
 from pipeline.evaluation.pages import CHARTS
-from pipeline.server.messages import PROBLEM_TYPE, problem, service_error
+from pipeline.server.messages import PROBLEM_TYPE, Problem, problem, service_error
 from pipeline.server.metrics import count_requests
 from pipeline.server.routes import PAGE, router, service_of
 from pipeline.server.security import check_origin, limit_bodies
@@ -43,7 +44,7 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
         service.close()
 
     settings, limits = service.settings, service.settings.limits
-    app = FastAPI(
+    app = _Described(
         title="Voiceclaim",
         version=__version__,
         description=_ABOUT,
@@ -51,6 +52,7 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,
         dependencies=[Depends(check_origin)] if settings.tokens is None else [],
     )
     app.state.service = service
@@ -65,6 +67,16 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
     app.mount("/page/charts", StaticFiles(directory=CHARTS))
     app.mount("/page", StaticFiles(directory=PAGE))
     return app
+
+
+class _Described(FastAPI):
+    """An application whose OpenAPI has the model of errors, which FastAPI itself would declare as application/json."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the description in OpenAPI."""
+        described = super().openapi()
+        described["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        return described
 
 
 async def _no_stream(_socket: WebSocket) -> None:

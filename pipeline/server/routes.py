@@ -31,9 +31,10 @@ from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
 
 PAGE = Path(__file__).resolve().parent / "page"
-_CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 503, 507)
+_CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503, 507)
+_PROBLEM = {"$ref": "#/components/schemas/Problem"}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
-    code: {"model": messages.Problem, "content": {PROBLEM_TYPE: {}}} for code in _CODES
+    code: {"content": {PROBLEM_TYPE: {"schema": _PROBLEM}}} for code in _CODES
 }
 
 

@@ -44,6 +44,25 @@ def test_warnings_about_the_audio_are_in_every_answer(service, heard, tmp_path):
     assert "warnings" in described["required"]
 
 
+def test_errors_are_of_the_type_and_the_fields_that_openapi_promises(service):
+    described = service.request("GET", "/openapi.json").json()
+    operations = {
+        details["operationId"]: details for verbs in described["paths"].values() for details in verbs.values()
+    }
+    assert {"speakers", "enroll", "add", "remove", "verify", "identify"} <= set(operations)
+    answer = service.request("POST", "/verify", data={"claim": "nobody"}, files={"file": b"RIFF"})
+    problem_of(answer, 404)
+    schemas = [
+        reply["content"][answer.headers["content-type"]]["schema"]
+        for operation in operations.values()
+        for status, reply in operation["responses"].items()
+        if int(status) >= 400 and len(reply["content"]) == 1
+    ]
+    assert len(schemas) == sum(int(status) >= 400 for each in operations.values() for status in each["responses"])
+    assert all(schema == {"$ref": "#/components/schemas/Problem"} for schema in schemas)
+    assert set(described["components"]["schemas"]["Problem"]["required"]) == set(answer.json())
+
+
 @pytest.mark.parametrize(
     ("data", "files", "status", "words"),
     [
