@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from pipeline.errors import StoreError, StoreMissingError
+from pipeline.errors import StoreError, StoreFormatError, StoreMissingError
 from pipeline.files import beside, obstacle, sync_folder
-from pipeline.store.connection import busy_error, connect, store_errors
+from pipeline.store.connection import busy_error, connect, inode_of, logs_of, store_errors
 from pipeline.store.keys import Key
 from pipeline.store.model import SpeakerModel
 from pipeline.store.rows import open_rows
@@ -33,7 +33,8 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
     Raises
     ------
     StoreError
-        For a copy that exists or cannot be written, and for a store that is damaged.
+        For a copy that exists or cannot be written, for the log of another store beside it, and for a store that is
+        damaged.
 
     Examples
     --------
@@ -46,6 +47,8 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
         part = beside(copy, ".part", prefix=".")
         if copy.exists():
             raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
+        if log := next((log for log in logs_of(copy) if log.exists()), None):
+            raise StoreError(f"{log}: the log of a store that was here would change the copy; move it to that store")
         with suppress(FileNotFoundError):
             part.unlink()  # of a backup that was killed
         part.touch(mode=0o600, exist_ok=False)
@@ -80,7 +83,8 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     Raises
     ------
     StoreError, StoreBusyError
-        For a backup that is damaged or a later state than the store, and for a store that somebody writes to.
+        For a backup that is damaged or a later state than the store, and for a store that is damaged, which is left as
+        it is, or that somebody writes to.
 
     Examples
     --------
@@ -94,8 +98,14 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     try:
         there = Store(store, key=key).load()
     except StoreMissingError:
-        backup_store(copy, store, key=key)
+        if inode_of(Path(store)) is None:
+            backup_store(copy, store, key=key)
+        else:  # an empty file, which an enrollment that was killed may leave
+            _copy(backup, Path(store))
         return kept.names
+    except StoreFormatError as error:
+        logs = " and ".join(log.name for log in logs_of(Path(store)))
+        raise StoreFormatError(f"{error}; to restore here, move it away first, with {logs} beside it") from None
     if kept.identity == there.identity and kept.revision > there.revision:
         raise StoreError(
             f"{copy}: the backup has revision {kept.revision}, and the store {store} an earlier one ({there.revision});"

@@ -63,6 +63,11 @@ def status_of(path: Path) -> os.stat_result | None:
     return status
 
 
+def logs_of(path: Path) -> list[Path]:
+    """Return where SQLite keeps what is not yet in the file at ``path``; none of them need be there."""
+    return [path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-journal")]
+
+
 def find_or_make(path: Path) -> tuple[tuple[int, int] | None, bool]:
     """Return the device and inode of the file at ``path``, and whether it was made, empty, by this call."""
     if (inode := inode_of(path)) is not None:

@@ -35,13 +35,9 @@ def read_model(rows: Rows) -> SpeakerModel:
     """Return the model, whose arrays are read when they are asked for; raises StoreFormatError or StoreSealError."""
     about, digest = about_of(rows)
     rows.identity = about["identity"]
+    _check_version(rows, about)  # first: other versions may make their digests in another way
     listing = rows.listing()
     _check_digest(rows, about, listing, digest)
-    if about["format"] != FORMAT or not OLDEST <= about["version"] <= VERSION:
-        raise StoreFormatError(
-            f"{rows.path}: format {reprlib.repr(about['format'])}, version {about['version']!r}, and this program reads"
-            f" versions {OLDEST} to {VERSION}; enroll again"
-        )
     speakers = _speakers(rows)
     config, calibrations = _settings(rows, about)
     lengths = _lengths(rows, listing, speakers, config)
@@ -79,6 +75,15 @@ def about_of(rows: Rows) -> tuple[dict[str, Any], str]:
         raise StoreFormatError(f"{rows.path}: what the store says about itself is damaged, or was changed by hand")
     *values, digest = records[0]
     return dict(zip(ABOUT, values, strict=True)), digest
+
+
+def _check_version(rows: Rows, about: Mapping[str, Any]) -> None:
+    if about["format"] != FORMAT or not OLDEST <= about["version"] <= VERSION:
+        what_to_do = "enroll again" if about["version"] < OLDEST else "is it of a later program? Then upgrade this one"
+        raise StoreFormatError(
+            f"{rows.path}: format {reprlib.repr(about['format'])}, version {about['version']!r}, and this program reads"
+            f" versions {OLDEST} to {VERSION}; {what_to_do}"
+        )
 
 
 def _settings(rows: Rows, about: Mapping[str, Any]) -> tuple[Config, Calibrations]:

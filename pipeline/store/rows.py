@@ -125,7 +125,7 @@ class Rows:
         """Return True if the file has a store's tables, False if it has none; raises StoreFormatError for others."""
         schema = [sql for (sql,) in self.run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
         if schema and schema != list(SCHEMA):
-            raise StoreFormatError(f"{self.path}: not a speaker store: it has other tables")
+            raise StoreFormatError(f"{self.path}: not a speaker store, or of a later program: it has other tables")
         return bool(schema)
 
     # Arrays

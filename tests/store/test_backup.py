@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import re
 import shutil
+import signal
 import threading
 import time
 
@@ -61,6 +64,44 @@ def test_nothing_is_restored_over_a_writer_or_from_a_damaged_copy(copied, tmp_pa
     assert Store(copied).state() == state
     with pytest.raises(StoreError, match="no backup can be made here"):
         backup_store(copied, tmp_path / "nowhere" / "copy")
+
+
+def _rename_and_be_killed(store) -> None:
+    reader = Store(store).load()  # keeps the log from being written back
+    assert reader.names != Store(store).rename("lars", "lars o.").names
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="SIGKILL")
+def test_the_log_of_a_killed_writer_does_not_get_into_a_store_restored_in_its_place(copied, tmp_path):
+    backup_store(copied, tmp_path / "backup.store")
+    process = multiprocessing.get_context("spawn").Process(target=_rename_and_be_killed, args=(copied,))
+    process.start()
+    process.join()
+    log = copied.with_name(f"{copied.name}-wal")
+    assert log.stat().st_size
+    moved = copied.rename(tmp_path / "moved.store")  # without its log
+    with pytest.raises(StoreError, match=re.escape(f"{log}: the log of a store that was here")):
+        restore_store(tmp_path / "backup.store", copied)
+    assert not copied.exists()
+    log.rename(f"{moved}-wal")
+    assert "lars o." in Store(moved).check().names
+    assert "lars" in restore_store(tmp_path / "backup.store", copied)
+    assert Store(copied).check().names == ("anna", "dexter", "ivan", "lars")
+
+
+def test_a_restore_fills_an_empty_file_and_leaves_a_damaged_store_with_advice(copied, tmp_path):
+    copy, empty = tmp_path / "backup.store", tmp_path / "empty"
+    backup_store(copied, copy)
+    empty.touch()  # as an enrollment that was killed leaves it
+    assert restore_store(copy, empty) == Store(empty).check().names
+    damaged = bytes(4096) + copied.read_bytes()[4096:]
+    copied.write_bytes(damaged)
+    with pytest.raises(StoreFormatError, match=f"to restore here, move it away first, with {copied.name}-wal and"):
+        restore_store(copy, copied)
+    assert copied.read_bytes() == damaged
+    copied.rename(tmp_path / "moved.store")
+    assert restore_store(copy, copied) == Store(copied).check().names
 
 
 def test_a_sealed_store_is_copied_with_its_key_alone(copied, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import hostile
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from populations import NAMES, add, assert_same, model_of
+from populations import NAMES, add, assert_same, content, model_of
 
 from pipeline.errors import StoreError, StoreFormatError
 from pipeline.scoring.trials import HeldOutTrials
@@ -89,12 +91,20 @@ def test_an_array_that_goes_takes_its_parts_along(three):
     assert_same(Store(three).check(), model_of(NAMES[:3]))
 
 
-@pytest.mark.parametrize("version", [6, 9])
-def test_a_store_of_another_version_is_refused_with_both_versions(three, version):
-    hostile.edit(three, "UPDATE store SET version = ?", version)
+@pytest.mark.parametrize("digest", ["sha256", "hmac-sha256", "another"])
+@pytest.mark.parametrize(("version", "advice"), [(4, "enroll again"), (9, "is it of a later program")])
+def test_a_store_of_another_version_is_refused_by_its_version_however_its_digest_is_made(
+    three, version, advice, digest
+):
+    with closing(sqlite3.connect(three, isolation_level=None)) as rows:
+        rows.execute("UPDATE store SET version = ?, digest = ?", (version, f"{digest}:00"))
+    before = content(three)
     for attempt in (Store(three).load, lambda: add(three, ("fay",))):
-        with pytest.raises(StoreFormatError, match=f"version {version}, and this program reads versions 7 to 8"):
+        with pytest.raises(
+            StoreFormatError, match=f"version {version}, and this program reads versions 7 to 8; {advice}"
+        ):
             attempt()
+    assert content(three) == before
 
 
 def test_arrays_of_a_speaker_are_one_row_however_long(three):
