@@ -140,9 +140,7 @@ def _with_own_labels(part: TrialTable, path: Path, format_name: str) -> Labelled
                 " ASVspoof's, need a header that says what they hold (docs/formats.md)"
             )
         raise InputError(f"{path}: its scores have no labels; give the key to them with --key{cause}")
-    counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
-    columns = part.models, part.segments, part.needed_scores, part.targets, part.llrs
-    return SystemScores(*columns, part.metadata), counts
+    return join(part, part, names=(str(path), str(path)))
 
 
 def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labelled:
