@@ -159,6 +159,9 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labe
     in_key = rows_by_label(key, key_ids, names[0])
     cause = "the scores of two systems in one file"
     ids, first = first_rows(scores[rows], score_ids, values[rows], "one score, got {} and {}", names[1], cause)
+    if scores.llrs is not None:
+        rule = "one log-likelihood ratio, got {} and {}"
+        first_rows(scores[rows], score_ids, scores.llrs[rows], rule, names[1], cause)
     at = np.minimum(np.searchsorted(ids, key_ids), max(ids.size - 1, 0))
     missing = np.flatnonzero(ids[at] != key_ids) if ids.size else np.arange(len(key))
     if missing.size:
