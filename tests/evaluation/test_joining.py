@@ -208,5 +208,5 @@ def test_labels_beside_the_scores_are_held_to_the_rules_of_a_key(tmp_path):
         with pytest.raises(InputError, match=rule):
             read_scored(path)
     path.write_text("model,segment,label,score,llr\nanna,a.wav,1,2,5\nanna,b.wav,0,-1,0\nanna,a.wav,1,2,-5\n")
-    with pytest.raises(InputError, match="one log-likelihood ratio, got -5.0 and 5.0"):
+    with pytest.raises(InputError, match=r"one log-likelihood ratio, got -5\.0 and 5\.0"):
         read_scored(path)
