@@ -94,7 +94,7 @@ def _remarks(table: dict[str, Any]) -> list[str]:
     """Describe scores and trials that did not match one to one, scores that look reversed, and what was left out."""
     words = {
         "extra_scores": "scores of trials that are not in the key were ignored",
-        "repeated_trials": "trials are repeated in the key and count each time",
+        "repeated_trials": "trials are repeated and count each time",
         "repeated_scores": "scores are repeated with the same value",
     }
     counted = [

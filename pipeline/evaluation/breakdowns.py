@@ -16,6 +16,7 @@ import numpy as np
 from pipeline.evaluation.columns import MOST_VALUES, Metadata, NameColumn
 from pipeline.evaluation.scores import SystemScores
 from pipeline.metrics import ErrorRates, equal_error_rate, rates_at, rule_of_thirty
+from pipeline.metrics.sample_size import ERRORS_NEEDED
 
 SPEECH = "speech"
 """Name of the column of lengths of speech."""
@@ -70,12 +71,13 @@ def _group(scores: SystemScores, rows: np.ndarray, threshold: float | None) -> G
     is_target = scores.is_target[rows]
     target, nontarget = scores.scores[rows][is_target], scores.scores[rows][~is_target]
     eer = equal_error_rate(target, nontarget).rate if target.size and nontarget.size else None
+    fewer = min(target.size, nontarget.size)
     return GroupMetrics(
         n_target=target.size,
         n_nontarget=nontarget.size,
         eer=eer,
         at_threshold=ErrorRates(None, None) if threshold is None else rates_at(target, nontarget, threshold),
-        rule_of_30=eer is not None and eer >= rule_of_thirty(min(target.size, nontarget.size)),
+        rule_of_30=eer is not None and fewer >= ERRORS_NEEDED and eer >= rule_of_thirty(fewer),
     )
 
 

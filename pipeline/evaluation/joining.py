@@ -140,9 +140,7 @@ def _with_own_labels(part: TrialTable, path: Path, format_name: str) -> Labelled
                 " ASVspoof's, need a header that says what they hold (docs/formats.md)"
             )
         raise InputError(f"{path}: its scores have no labels; give the key to them with --key{cause}")
-    counts = {"trials": len(part), "extra_scores": 0, "repeated_trials": 0, "repeated_scores": 0}
-    columns = part.models, part.segments, part.needed_scores, part.targets, part.llrs
-    return SystemScores(*columns, part.metadata), counts
+    return join(part, part, names=(str(path), str(path)))
 
 
 def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labelled:
@@ -161,6 +159,9 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labe
     in_key = rows_by_label(key, key_ids, names[0])
     cause = "the scores of two systems in one file"
     ids, first = first_rows(scores[rows], score_ids, values[rows], "one score, got {} and {}", names[1], cause)
+    if scores.llrs is not None:
+        rule = "one log-likelihood ratio, got {} and {}"
+        first_rows(scores[rows], score_ids, scores.llrs[rows], rule, names[1], cause)
     at = np.minimum(np.searchsorted(ids, key_ids), max(ids.size - 1, 0))
     missing = np.flatnonzero(ids[at] != key_ids) if ids.size else np.arange(len(key))
     if missing.size:

@@ -69,3 +69,14 @@ def test_speech_is_grouped_by_its_length():
 def test_what_a_trial_lacks_is_empty():
     columns = metadata_of([{"line": "a"}, {}, {"noise": "n"}])
     assert {name: [*column] for name, column in columns.items()} == {"line": ["a", "", ""], "noise": ["", "", "n"]}
+
+
+@pytest.mark.parametrize(("trials", "relied_on"), [(29, False), (30, True)])
+def test_an_error_rate_of_fewer_than_thirty_errors_is_never_relied_on(trials, relied_on):
+    """Every trial of one line is an error: its rate is 1, of as many errors of each kind as it has trials."""
+    is_target = np.repeat([True, False], 2 * trials)
+    line = NameColumn.of(["good", "bad"] * (2 * trials))
+    values = np.where(is_target == (np.asarray(line) == "good"), 1.0, 0.0)
+    names = NameColumn.of(map(str, range(4 * trials)))
+    found = breakdowns(SystemScores(names, names, values, is_target, metadata={"line": line}), 0.5)["line"]["bad"]
+    assert (found.eer, found.n_target, found.rule_of_30) == (1.0, trials, relied_on)

@@ -195,3 +195,18 @@ def test_lines_of_more_than_three_words_are_the_likely_cause_of_scores_without_l
     (tmp_path / "scores.csv").write_text("model,segment,score\nanna,a b.wav,0.5\n")
     with pytest.raises(InputError, match=r"give the key to them with --key$"):  # a header says what is read
         read_scored(tmp_path / "scores.csv")
+
+
+def test_labels_beside_the_scores_are_held_to_the_rules_of_a_key(tmp_path):
+    path, header = tmp_path / "scores.csv", "model,segment,label,score\n"
+    path.write_text(header + "anna,a.wav,1,2\nanna,b.wav,0,-1\nanna,a.wav,1,2\n")
+    scored = read_scored(path)
+    assert scored.scores["scores"].scores.tolist() == [2.0, -1.0, 2.0]
+    assert scored.joined["scores"] == {"trials": 3, "extra_scores": 0, "repeated_trials": 1, "repeated_scores": 1}
+    for last, rule in (("0,2", "one label, got target and nontarget"), ("1,3", "one score, got 2.0 and 3.0")):
+        path.write_text(f"{header}anna,a.wav,1,2\nanna,b.wav,0,-1\nanna,a.wav,{last}\n")
+        with pytest.raises(InputError, match=rule):
+            read_scored(path)
+    path.write_text("model,segment,label,score,llr\nanna,a.wav,1,2,5\nanna,b.wav,0,-1,0\nanna,a.wav,1,2,-5\n")
+    with pytest.raises(InputError, match=r"one log-likelihood ratio, got -5\.0 and 5\.0"):
+        read_scored(path)
