@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.evaluation.columns import MOST_VALUES, Metadata, NameColumn
 from pipeline.evaluation.scores import SystemScores
-from pipeline.metrics import ErrorRates, equal_error_rate, rates_at, rule_of_thirty
+from pipeline.metrics import ErrorRates, equal_error_rate, rates_at
 from pipeline.metrics.sample_size import ERRORS_NEEDED
 
 SPEECH = "speech"
@@ -77,7 +77,7 @@ def _group(scores: SystemScores, rows: np.ndarray, threshold: float | None) -> G
         n_nontarget=nontarget.size,
         eer=eer,
         at_threshold=ErrorRates(None, None) if threshold is None else rates_at(target, nontarget, threshold),
-        rule_of_30=eer is not None and fewer >= ERRORS_NEEDED and eer >= rule_of_thirty(fewer),
+        rule_of_30=eer is not None and eer >= ERRORS_NEEDED / fewer,
     )
 
 

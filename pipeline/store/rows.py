@@ -22,7 +22,7 @@ import numpy as np
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreMissingError
 from pipeline.machines.pairs import PairMachine
 from pipeline.store.blobs import Entry, Row, decoded, encoded, entries_of, part_name
-from pipeline.store.connection import connect, status_of, store_errors
+from pipeline.store.connection import connect, logs_of, status_of, store_errors
 from pipeline.store.keys import key_in_use
 from pipeline.store.layout import SHARED, SPEAKER, AnyArray, Lengths, check_array
 
@@ -249,8 +249,8 @@ def open_rows(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
     The writer of an empty file locks it until it is closed: nobody may read it before it is in WAL mode.
     """
     status = status_of(path)
-    for suffix in ("-wal", "-journal", "-shm"):  # SQLite would wait for the other end of a pipe
-        status_of(path.with_name(path.name + suffix))
+    for other in (*logs_of(path), path.with_name(f"{path.name}-shm")):  # SQLite would wait for the other end of a pipe
+        status_of(other)
     if status is None and not writable:
         raise StoreMissingError(path)
     with store_errors(path):
