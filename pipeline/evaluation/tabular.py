@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.audio.lists import CHANNELS
-from pipeline.errors import InputError, UnavailableError
+from pipeline.errors import InputError
 from pipeline.evaluation.columns import MOST_VALUES, Metadata, NameColumn, TrialTable, by_channel
 from pipeline.evaluation.text_lists import METADATA, MOST_BYTES, TABLE_LABELS, fields_of
+from pipeline.extras import library
 from pipeline.files import open_regular
 
 MOST_ROWS = 10**8  # about 2 GiB of columns, from a file of any size
+_EXTRA = "Parquet", "formats"
 
 
 def read_parquet(path: Path) -> TrialTable:
@@ -25,7 +26,7 @@ def read_parquet(path: Path) -> TrialTable:
     Raises InputError for a file that is damaged, too large or lacks a column, a null or a number that is not finite
     where a value must be, and labels other than target and nontarget, true and false, 1 and 0.
     """
-    arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
+    arrow, parquet = library("pyarrow", *_EXTRA), library("pyarrow.parquet", *_EXTRA)
     try:
         with open_regular(path) as file:
             opened = parquet.ParquetFile(file)
@@ -46,7 +47,7 @@ def read_parquet(path: Path) -> TrialTable:
 
 def write_parquet(file: BinaryIO, columns: Mapping[str, NameColumn | npt.NDArray[np.float64]]) -> None:
     """Write ``columns`` by their names."""
-    arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
+    arrow, parquet = library("pyarrow", *_EXTRA), library("pyarrow.parquet", *_EXTRA)
     table = {
         title: arrow.DictionaryArray.from_arrays(column.codes, arrow.array(column.names.tolist(), arrow.string()))
         if isinstance(column, NameColumn)
@@ -56,16 +57,6 @@ def write_parquet(file: BinaryIO, columns: Mapping[str, NameColumn | npt.NDArray
     # Scores hardly ever repeat: a dictionary of them would only take time.
     coded = [title for title, column in columns.items() if isinstance(column, NameColumn)]
     parquet.write_table(arrow.table(table), file, compression="zstd", use_dictionary=coded)
-
-
-def _library(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UnavailableError(
-            f"Parquet needs the library pyarrow, which cannot be loaded ({error});"
-            " install it in the checkout, with the extra `formats`: pip install '.[formats]'"
-        ) from error
 
 
 def _check_size(path: Path, metadata: Any) -> None:
@@ -94,7 +85,7 @@ def _table(path: Path, columns: dict[str, tuple[str, Any]]) -> TrialTable:
 
 def _metadata(columns: dict[str, tuple[str, Any]]) -> Metadata:
     """Return the further columns that hold texts, whole numbers or truth values; nulls are empty values."""
-    arrow, found = _library("pyarrow"), {}
+    arrow, found = library("pyarrow", *_EXTRA), {}
     for field, (name, values) in columns.items():
         kind = values.type.value_type if arrow.types.is_dictionary(values.type) else values.type
         tests = (arrow.types.is_string, arrow.types.is_large_string, arrow.types.is_integer, arrow.types.is_boolean)
@@ -107,7 +98,7 @@ def _metadata(columns: dict[str, tuple[str, Any]]) -> Metadata:
 
 def _names_of(path: Path, name: str, values: Any) -> NameColumn:
     _refuse_nulls(path, name, values)
-    arrow, kind = _library("pyarrow"), values.type
+    arrow, kind = library("pyarrow", *_EXTRA), values.type
     types = arrow.types
     kind = kind.value_type if types.is_dictionary(kind) else kind
     if not (types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind)):
@@ -122,7 +113,7 @@ def _names_of(path: Path, name: str, values: Any) -> NameColumn:
 
 
 def _numbers_of(path: Path, name: str, values: Any, *, missing: bool) -> npt.NDArray[np.float64]:
-    arrow = _library("pyarrow")
+    arrow = library("pyarrow", *_EXTRA)
     if not (arrow.types.is_floating(values.type) or arrow.types.is_integer(values.type)):
         raise _error(path, name, "must hold numbers", values.type)
     if not missing:
@@ -135,7 +126,7 @@ def _numbers_of(path: Path, name: str, values: Any, *, missing: bool) -> npt.NDA
 
 def _labels_of(path: Path, name: str, values: Any) -> npt.NDArray[np.bool_]:
     _refuse_nulls(path, name, values)
-    arrow = _library("pyarrow")
+    arrow = library("pyarrow", *_EXTRA)
     if arrow.types.is_boolean(values.type):
         return np.asarray(values.to_numpy(), dtype=np.bool_)
     column = _names_of(path, name, values.cast(arrow.string()) if arrow.types.is_floating(values.type) else values)

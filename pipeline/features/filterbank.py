@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.config.audio import LOG_MEL_RATE
-from pipeline.errors import UnavailableError
+from pipeline.extras import library
 
 BANDS = 80
 
@@ -20,10 +18,10 @@ class LogMelStream:
     """
 
     def __init__(self) -> None:
-        library = _library()
-        options = library.FbankOptions()
+        fbank = library("kaldi_native_fbank", "features.log_mel", "embedding")
+        options = fbank.FbankOptions()
         options.frame_opts.dither, options.frame_opts.samp_freq, options.mel_opts.num_bins = 0.0, LOG_MEL_RATE, BANDS
-        self._bank = library.OnlineFbank(options)
+        self._bank = fbank.OnlineFbank(options)
         self._taken = 0
 
     def push(self, samples: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -34,14 +32,3 @@ class LogMelStream:
         bands = np.array([self._bank.get_frame(frame) for frame in range(first, self._taken)], dtype=np.float32)
         self._bank.pop(self._taken - first)
         return bands.reshape(-1, BANDS)
-
-
-def _library() -> Any:
-    try:
-        import kaldi_native_fbank
-    except ImportError as error:
-        raise UnavailableError(
-            f"features.log_mel needs the library kaldi-native-fbank, which cannot be loaded ({error}); install it in"
-            " the checkout, with the extra `embedding`: pip install '.[embedding]'"
-        ) from error
-    return kaldi_native_fbank

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from pipeline.config import EmbeddingConfig
 from pipeline.config.audio import LOG_MEL_STEP_MS
-from pipeline.errors import ConfigError, UnavailableError
+from pipeline.errors import ConfigError
+from pipeline.extras import library
 from pipeline.features.filterbank import BANDS
 from pipeline.files import read_bounded
 from pipeline.machines.ubm import UniversalBackgroundModel
@@ -130,13 +131,7 @@ def _embedded(path: str, sha256: str, frames: int, content: bytes) -> Array:
 @lru_cache(maxsize=2)
 def _network(path: str, sha256: str) -> tuple[Any, str]:
     """Return the network as a session of onnxruntime on one thread, and the name of its input."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise UnavailableError(
-            f"machines.kinds: embedding needs the library onnxruntime, which cannot be loaded ({error}); install it"
-            " in the checkout, with the extra `embedding`: pip install '.[embedding]'"
-        ) from error
+    onnxruntime = library("onnxruntime", "machines.kinds: embedding", "embedding")
     try:
         content = read_bounded(Path(path), MOST_BYTES)
     except OSError as error:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from pipeline.errors import InputError, UnavailableError, check_type
+from pipeline.extras import library
 from pipeline.files import open_regular
 
 Item = TypeVar("Item")
@@ -77,15 +78,8 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
         self.jobs = jobs
         self.patience = patience
         self.address = address
-        try:
-            import distributed
-        except ImportError as error:
-            raise UnavailableError(
-                f"a Dask cluster needs the library distributed, which cannot be loaded ({error});"
-                " install it in the checkout, with the extra `distributed`: pip install '.[distributed]'"
-            ) from error
-        self._dask: Any = distributed
-        _check_answers(distributed, address)
+        self._dask = library("distributed", "a Dask cluster", "distributed")
+        _check_answers(self._dask, address)
         self._client = self._dask.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
 
     def __exit__(self, *_: object) -> None:

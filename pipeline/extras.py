@@ -1,0 +1,20 @@
+"""Libraries of the package's extras, imported where they are first needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from pipeline.errors import UnavailableError
+
+
+def library(module: str, purpose: str, extra: str) -> Any:
+    """Return ``module``, which ``purpose`` needs; raises UnavailableError, which names the ``extra``, without it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0].replace("_", "-")
+        raise UnavailableError(
+            f"{purpose} needs the library {name}, which cannot be loaded ({error}); install it in the checkout, with"
+            f" the extra `{extra}`: pip install '.[{extra}]'"
+        ) from error
