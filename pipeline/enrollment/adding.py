@@ -21,9 +21,7 @@ from pipeline.enrollment.checks import Finding
 from pipeline.enrollment.new_speakers import Earlier, NewSpeaker
 from pipeline.enrollment.removal import in_cohorts_without
 from pipeline.errors import EnrollmentRefusedError, InputError
-from pipeline.scoring.trials import TRIAL_KINDS
 from pipeline.store.arrays import UpdatedArrays
-from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 from pipeline.store.speakers import Role
 
@@ -69,8 +67,5 @@ def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: i
     rest = model  # as training goes on from it: what is solved for everybody is not solved here
     for name in earlier:
         rest = in_cohorts_without(rest, name, jobs=jobs)
-    trials: dict[str, AnyArray] = {}
-    for kind in TRIAL_KINDS:
-        kept = model.trials(kind=kind)
-        trials |= {} if kept is None else kept.renumbered(ids).as_arrays(kind=kind)
+    trials = model.trial_arrays(lambda its: its.renumbered(ids))
     return TakenOut(replace(rest, shared=UpdatedArrays(trials, rest.shared)), earlier)

@@ -36,7 +36,7 @@ from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 from pipeline.store.speakers import Role
-from pipeline.store.store import Store
+from pipeline.store.store import Store, as_store
 
 
 def enroll(
@@ -116,7 +116,7 @@ def enroll(
     add = add or new
     workers = chosen_workers(workers, jobs)
     report = _one_at_a_time(progress or (lambda *_: None))
-    store = store if isinstance(store, Store) else Store(store)
+    store = as_store(store)
     with store.writing() as transaction, threadpool_limits(1):
         if new and not anew and transaction.model is not None:
             left = grown(transaction.model, corpus.speakers, workers=workers, progress=report)

@@ -22,7 +22,7 @@ from pipeline.enrollment.training import Provisional, Trainer
 from pipeline.errors import EnrollmentRefusedError
 from pipeline.features.stream import FeatureBlock, joined_to
 from pipeline.machines.memory import give_back
-from pipeline.machines.workers import run_parallel
+from pipeline.machines.workers import in_order
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
@@ -113,7 +113,7 @@ def _scored(
     tasks: list[Callable[[], Any]] = [partial(_scores, trainer, scorings, of_each)]
     if once and trainer.leaves_idle(len(newcomers)):
         tasks.append(partial(trainer.final, newcomers, provisional))
-    (trials, *changed), *final = run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=len(tasks))
+    (trials, *changed), *final = in_order(lambda task: task(), tasks, len(tasks))
     return trials, changed[0] if changed else None, provisional, final[0] if final else None
 
 
@@ -123,7 +123,7 @@ def _scores(
     """Return, for each of ``scorings``, its trials of every speaker with their scores."""
     total = sum(len(its_trials) for of_speaker in trials for its_trials in of_speaker)
 
-    def score(*group: tuple[int, Sequence[list[FeatureBlock]]]) -> list[list[HeldOutTrials]]:
+    def score(group: Sequence[tuple[int, Sequence[list[FeatureBlock]]]]) -> list[list[HeldOutTrials]]:
         parts = [
             (scoring, [(speaker, of_speaker[which]) for speaker, of_speaker in group])
             for which, scoring in enumerate(scorings)
@@ -136,7 +136,7 @@ def _scores(
     speakers = enumerate(trials, start=len(trainer.known))
     size = SPEAKERS_A_DRAW if len(trials) > FEW else TOGETHER_OF_FEW
     groups = [tuple(its) for _, its in groupby(speakers, key=lambda one: one[0] // size)]
-    by_group = run_parallel(score, groups, jobs=trainer.workers.jobs)
+    by_group = list(in_order(score, groups, trainer.workers.jobs))
     return [
         HeldOutTrials.joined([scoring.none(), *(trial for of_group in by_group for trial in of_group[which])])
         for which, scoring in enumerate(scorings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from threadpoolctl import threadpool_limits
 
 from pipeline.enrollment.solving import Named, machine_arrays, solve, stored_segments
@@ -15,8 +14,9 @@ from pipeline.machines.cohorts import cohorts_without
 from pipeline.machines.pairs import Pairs
 from pipeline.machines.training import one_vs_rest
 from pipeline.scoring.trials import TRIAL_KINDS
+from pipeline.store.machines import cohort_arrays
 from pipeline.store.model import SpeakerModel
-from pipeline.store.store import Store
+from pipeline.store.store import Store, as_store
 
 
 def remove_speaker(
@@ -50,7 +50,7 @@ def remove_speaker(
     >>> pipeline.remove_speaker("speakers.store", "lars").names
     ('anna', 'dexter', 'ivan')
     """
-    store = store if isinstance(store, Store) else Store(store)
+    store = as_store(store)
     store.load().view_without(name)  # a wrong name is an error before anything is locked
     with store.writing() as transaction, threadpool_limits(1):
         return transaction.save(retrained_without(transaction.existing, name, jobs=jobs, progress=progress))
@@ -96,8 +96,7 @@ def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerM
     gone = model.speakers.index(model.speaker(name))
     pool = rest.machines({"one_class"}).pool
     table, trained = cohorts_without(gone, pool, table, model.pairs, model.config.machines, jobs=jobs)
-    shared: Named = {"cohort.nearest": table.nearest.astype(np.uint32), "cohort.similarity": table.similarity}
-    return rest.changed([], shared, pairs=Pairs(trained, rest.pairs))
+    return rest.changed([], cohort_arrays(table), pairs=Pairs(trained, rest.pairs))
 
 
 def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[str, ...]:

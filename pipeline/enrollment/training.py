@@ -28,10 +28,11 @@ from pipeline.machines.pitch import PitchCounts
 from pipeline.machines.pool import Pool
 from pipeline.machines.supervector_training import SupervectorTraining
 from pipeline.machines.training import machine_count, train_population
-from pipeline.machines.workers import Workers, jobs_of, run_parallel
+from pipeline.machines.workers import Workers, in_order, jobs_of
 from pipeline.scoring.conditions import condition_sums, condition_vector
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import CONDITIONS, AnyArray
+from pipeline.store.machines import cohort_arrays
 from pipeline.store.model import SpeakerModel
 from pipeline.store.speakers import Role, Speaker
 
@@ -88,8 +89,7 @@ class Trainer:
     def prepared(self, newcomers: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]) -> Prepared:
         """Return what machines of ``newcomers`` are trained on, by their speech ``kept`` and ``held_out``."""
         beside, trainers = self._trainers_of(len(newcomers))
-        tasks = ((trainer, self.known, newcomers, kept, held_out) for trainer in trainers)
-        branches = run_parallel(UtteranceTrainer.prepared, tasks, jobs=beside)
+        branches = list(in_order(lambda one: one.prepared(self.known, newcomers, kept, held_out), trainers, beside))
         some = [replace(newcomer, speech=speech) for newcomer, speech in zip(newcomers, kept, strict=True)]
         own_kept, own = list(map(self._own, some)), list(map(self._own, newcomers))
         for newcomer in some:
@@ -104,7 +104,7 @@ class Trainer:
             partial(trainer.solved, self.known, prepared.branches[trainer.branch]) for trainer in trainers
         ]
         tasks.append(partial(self._frame_machines, prepared.kept, "thresholds"))
-        *solved, population = run_parallel(lambda task: task(), ((task,) for task in tasks), jobs=beside)
+        *solved, population = in_order(lambda task: task(), tasks, beside)
         model, made = self._assembled(prepared.kept, population).changed(prepared.own_kept, {}), {}
         for trainer, branch in zip(trainers, solved, strict=True):
             model, made[trainer.branch] = trainer.trained(model, branch, whole=False), branch
@@ -199,10 +199,7 @@ class Trainer:
             if (level := newcomer.high_db) is not None:
                 own["high_band"] = np.array([level])
             arrays.append(own)
-        shared: dict[str, NDArray[np.generic]] = {}
-        if population.cohort_table is not None:
-            shared["cohort.nearest"] = population.cohort_table.nearest.astype(np.uint32)
-            shared["cohort.similarity"] = population.cohort_table.similarity
+        shared = {} if population.cohort_table is None else cohort_arrays(population.cohort_table)
         model = replace(known, speakers=tuple(speakers), arrays=tuple(arrays), pairs=population.pairs)
         coef, bias = population.one_vs_rest_coef, population.one_vs_rest_bias
         rest = [] if coef is None or bias is None else rest_arrays(coef, bias)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import cast
 
 import numpy as np
@@ -39,7 +38,7 @@ from pipeline.machines.ubm import (
     running_mean,
     train_ubm,
 )
-from pipeline.machines.workers import run_parallel
+from pipeline.machines.workers import in_order
 from pipeline.store.layout import PSEUDO
 from pipeline.store.machines import UBM_ARRAYS
 from pipeline.store.model import SpeakerModel
@@ -112,7 +111,7 @@ class UtteranceTrainer:
         }
         tasks = zip(newcomers, kept, held_out, range(len(known), population), strict=True)
         shared = _Shared(ubms, groups, len(known), population)
-        each = run_parallel(partial(self._of_newcomer, shared), tasks, jobs=self.jobs)
+        each = in_order(lambda task: self._of_newcomer(shared, *task), tasks, self.jobs)
         new, of_kept, of_everything = map(list, zip(*each, strict=True))
         return BranchTraining(ubms, new, of_kept, of_everything)
 
@@ -166,7 +165,7 @@ class UtteranceTrainer:
         own = [self._own(one, population) for one in speech]
         parts = [part for one in own for part in (*one.versions, *one.pseudo_speakers)]
         backgrounds = list(dict.fromkeys(background for kind in self.kinds for background in kind.backgrounds))
-        trained = run_parallel(self._ubm, ((one, parts) for one in backgrounds), jobs=self.jobs)
+        trained = in_order(lambda one: self._ubm(one, parts), backgrounds, self.jobs)
         return dict(zip(backgrounds, trained, strict=True))
 
     def _ubm(self, background: Background, parts: Sequence[Utterances]) -> BackgroundModel:
@@ -242,7 +241,7 @@ class UtteranceTrainer:
 
     def _names(self, made: SpeakerSegments) -> list[str]:
         """Return the names of the arrays that hold the parts of a speaker's segments."""
-        return [f"{self.branch.prefix}segments", *(f"{PSEUDO}{number}" for number in range(len(made.pseudo)))]
+        return [self.branch.segments, *(f"{PSEUDO}{number}" for number in range(len(made.pseudo)))]
 
     def _weighed(self, ubms: Backgrounds, utterances: Utterances) -> Weighed:
         """Return each utterance's frames less their mean, and posteriors of components, under each background model.

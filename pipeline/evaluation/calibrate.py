@@ -27,7 +27,7 @@ from pipeline.scoring.rules import RULES
 from pipeline.scoring.trials import NOBODY, OWN, HeldOutTrials
 from pipeline.store.arrays import UpdatedArrays
 from pipeline.store.model import SpeakerModel
-from pipeline.store.store import Store
+from pipeline.store.store import Store, as_store
 
 # Least number of trials of each class, and of speakers of target trials, to set a threshold by.
 LEAST_TRIALS, LEAST_SPEAKERS = 10, 2
@@ -145,7 +145,7 @@ def calibrate(
     trials = as_trials(trials)
     labels = _labelled(trials)
     _check_enough(labels, ())
-    store = store if isinstance(store, Store) else Store(store)
+    store = as_store(store)
     store.load()  # where there is no store, none is made
     recordings = Recordings.under(root, channel)
     with store.writing() as transaction, threadpool_limits(1):
@@ -183,7 +183,7 @@ def reset_calibration(store: Store | Path | str) -> SpeakerModel:
     >>> pipeline.reset_calibration("speakers.store").names
     ('anna', 'dexter', 'ivan', 'lars')
     """
-    store = store if isinstance(store, Store) else Store(store)
+    store = as_store(store)
     store.load()  # where there is no store, none is made
     with store.writing() as transaction, threadpool_limits(1):
         return transaction.save(_with_own(transaction.existing, None))

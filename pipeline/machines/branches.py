@@ -25,6 +25,11 @@ class Branch:
 
     prefix: str
 
+    @property
+    def segments(self) -> str:
+        """Return the name of each speaker's array of segments that supervector machines are trained on."""
+        return f"{self.prefix}segments"
+
     def settings(self, config: Config) -> SegmentConfig:
         """Return the section of the settings that the branch is trained by."""
         sections: dict[Branch, SegmentConfig] = {NORMALISED: config.normalised, EMBEDDED: config.embedding}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline.config import MachineConfig
 from pipeline.machines.pairs import Pair, PairMachine, PairSource, train_pairs
 from pipeline.machines.pool import Pool
-from pipeline.machines.workers import LocalThreads, in_order, jobs_of
+from pipeline.machines.workers import LocalThreads, in_order
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -171,7 +171,7 @@ def plan_cohorts(
     pairs: list[Pair] = []
     newcomers = range(len(table), len(pool))
     pool = replace(pool)  # what similarities need of it goes when they are made
-    rows = in_order(lambda later: codebook_similarity(pool, later, range(later)), newcomers, jobs_of(jobs))
+    rows = in_order(lambda later: codebook_similarity(pool, later, range(later)), newcomers, jobs)
     for later, values in zip(newcomers, rows, strict=True):
         table, others = table.with_newcomer(values, settings.cohort)
         pairs += [(later, int(earlier)) for earlier in others]
@@ -197,7 +197,7 @@ def cohorts_without(
     kept = [renumbered(machines.against(number)) for number in affected]
     left = renumbered(affected)
     everybody = range(len(pool))
-    values = list(in_order(lambda number: codebook_similarity(pool, number, everybody), left, jobs_of(jobs)))
+    values = list(in_order(lambda number: codebook_similarity(pool, number, everybody), left, jobs))
     missing = {
         (max(number, other), min(number, other))
         for number, row, there in zip(left, values, kept, strict=True)

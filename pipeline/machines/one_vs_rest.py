@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import FitError
 from pipeline.machines.pool import Pool
 from pipeline.machines.smo import STEP_LIMIT, TOLERANCE, SpeakerMachine, prepared
-from pipeline.machines.workers import in_order, jobs_of
+from pipeline.machines.workers import in_order
 
 Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
@@ -52,7 +52,7 @@ class RestSolver:
         self._kernels, self._points, self._norms = prepared(pool)
         self._pool = pool
         self._tolerance = tolerance
-        self._jobs = jobs_of(jobs)
+        self._jobs = jobs
         self._memory = memory
         self._step_limit = step_limit
 

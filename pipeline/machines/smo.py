@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.errors import FitError
 from pipeline.machines.pairs import Pair, PairMachine
 from pipeline.machines.pool import Pool
-from pipeline.machines.workers import in_order, jobs_of
+from pipeline.machines.workers import in_order
 
 Array = NDArray[np.float64]
 
@@ -70,7 +70,7 @@ class PoolSolver:
         self._kernels, self._points, self._norms = prepared(pool)
         self._tolerance = tolerance
         self._step_limit = step_limit
-        self._jobs = jobs_of(jobs)
+        self._jobs = jobs
         self._offsets = np.ascontiguousarray(pool.offsets, dtype=np.int64)
         self._counts = np.diff(self._offsets)
         self._places, values = self._places_within(

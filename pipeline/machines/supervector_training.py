@@ -27,7 +27,7 @@ from pipeline.machines.gram import Known, centred, inner_products, inverse_colum
 from pipeline.machines.half_precision import Rows
 from pipeline.machines.lapack import cholesky, cholesky_solve
 from pipeline.machines.supervectors import Vectors, unit
-from pipeline.machines.workers import jobs_of, run_parallel
+from pipeline.machines.workers import in_order, jobs_of
 
 Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
@@ -68,8 +68,8 @@ class Solution:
             for columns, rows in self.rows.by_columns(starts):
                 coef[:, columns] = weights @ rows - np.outer(totals, self.mean[columns])
 
-        parts = [self.rows.starts[first::jobs] for first in range(jobs)]
-        run_parallel(fill, ((part,) for part in parts), jobs=jobs)
+        for _ in in_order(fill, [self.rows.starts[first::jobs] for first in range(jobs)], jobs):
+            pass
         return coef
 
     def margins(self, vectors: Sequence[AnyFloat], coef: Vectors | None = None) -> Array:

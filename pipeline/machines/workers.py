@@ -243,10 +243,11 @@ def jobs_of(jobs: int) -> int:
 
 
 def in_order(function: Callable[[Item], Result], tasks: Iterable[Item], jobs: int) -> Iterator[Result]:
-    """Map on ``jobs`` threads, results in order, running only a few tasks ahead of the consumer.
+    """Map on ``jobs`` threads (``jobs_of``), results in order, running only a few tasks ahead of the consumer.
 
     Raises MemoryError where no thread can be started.
     """
+    jobs = jobs_of(jobs)
     if jobs == 1:
         yield from map(function, tasks)
         return
@@ -270,8 +271,3 @@ def _in_processes(function: Callable[..., Result], tasks: Iterable[Task], common
     run = Parallel(jobs, backend="loky", return_as="generator", pre_dispatch="4 * n_jobs")
     results: Iterator[Result] = run(delayed(function)(common, *task) for task in tasks)
     return results
-
-
-def run_parallel(function: Callable[..., Result], tasks: Iterable[tuple[Any, ...]], *, jobs: int) -> list[Result]:
-    """Map ``function`` over argument tuples on ``jobs`` threads (negative: counted as joblib does), in order."""
-    return list(in_order(lambda task: function(*task), tasks, jobs_of(jobs)))

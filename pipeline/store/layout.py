@@ -56,6 +56,7 @@ SPEAKER: dict[str, Expected] = {
     "high_band": Expected("f", ("1",)),
 }
 
+COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 SHARED: dict[str, Expected] = {
     "cohort.nearest": Expected("u", ("N", "W")),
     "cohort.similarity": Expected("f", ("N", "W")),
@@ -79,7 +80,7 @@ for _kind in UTTERANCE_KINDS:
     elif _kind.machine == "histogram":
         SPEAKER[_p] = Expected("f", (f"{_p}.B",), positive=True)
     else:
-        SPEAKER |= {_p: Expected("f", (f"{_p}.D",)), f"{_kind.branch.prefix}segments": Expected("f", ("", f"{_p}.D"))}
+        SPEAKER |= {_p: Expected("f", (f"{_p}.D",)), _kind.branch.segments: Expected("f", ("", f"{_p}.D"))}
         SHARED |= {
             f"{_p}.mean": Expected("f", (f"{_p}.D",)),
             f"{_p}.inner": Expected("f", (f"{_p}.I",)),
@@ -110,9 +111,9 @@ def required_arrays(config: Config, speakers: int) -> tuple[set[str], set[str]]:
     if "one_vs_rest" in kinds and speakers > 1:
         own |= {"one_vs_rest", "one_vs_rest_bias"}
     if "one_vs_one" in kinds and config.machines.cohort != "all":
-        shared |= {"cohort.nearest", "cohort.similarity"}
+        shared |= COHORTS
     for kind in utterance_kinds_of(kinds):
-        own |= {kind.array} | ({f"{kind.branch.prefix}segments"} if kind.machine == "supervector" else set())
+        own |= {kind.array} | ({kind.branch.segments} if kind.machine == "supervector" else set())
         begins = (f"{kind.array}.mean", *(f"{background.name}." for background in kind.backgrounds))
         shared |= {name for name in SHARED if name.startswith(begins)}
     return own, shared

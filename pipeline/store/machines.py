@@ -20,7 +20,7 @@ from pipeline.machines.training import one_vs_rest
 from pipeline.machines.ubm import UniversalBackgroundModel
 from pipeline.scoring.conditions import ConditionClassifier, train_conditions
 from pipeline.store.arrays import RenumberedPairs
-from pipeline.store.layout import CONDITIONS
+from pipeline.store.layout import CONDITIONS, AnyArray
 
 if TYPE_CHECKING:
     from pipeline.store.model import SpeakerModel
@@ -58,6 +58,11 @@ def _one_vs_rest(model: SpeakerModel, pool: Pool) -> tuple[Array, Array]:
         return one_vs_rest(pool, model.config.machines, jobs=ALL_CORES)
     coef = np.stack([own["one_vs_rest"] for own in model.arrays], axis=1)
     return coef, np.concatenate([own["one_vs_rest_bias"] for own in model.arrays])
+
+
+def cohort_arrays(table: CohortTable) -> dict[str, AnyArray]:
+    """Return the arrays of the population that ``read_cohorts`` reads."""
+    return {"cohort.nearest": table.nearest.astype(np.uint32), "cohort.similarity": table.similarity}
 
 
 def read_cohorts(model: SpeakerModel) -> CohortTable | None:

@@ -21,7 +21,7 @@ from pipeline.machines.cohorts import CohortTable
 from pipeline.machines.encoder import BackgroundModel, Encoder
 from pipeline.machines.margins import Population, UtteranceMachines
 from pipeline.machines.pairs import PairSource
-from pipeline.machines.workers import run_parallel
+from pipeline.machines.workers import in_order
 from pipeline.metrics import OperatingPoint
 from pipeline.notebooks import html_table
 from pipeline.posteriors.sigmoid import FixedSigmoid
@@ -32,14 +32,13 @@ from pipeline.scoring.conditions import ConditionClassifier
 from pipeline.scoring.rules import RULES, systems_of
 from pipeline.scoring.trials import OWN, RECORDED, TRIAL_KINDS, HeldOutTrials
 from pipeline.store.arrays import Arrays, RenumberedPairs, UpdatedArrays
-from pipeline.store.layout import PSEUDO, AnyArray
+from pipeline.store.layout import COHORTS, PSEUDO, AnyArray
 from pipeline.store.machines import read_cohorts, read_conditions, read_machines, read_ubm, read_utterance_machines
 from pipeline.store.speakers import Role, Speaker, number_of
 from pipeline.store.thresholds import fitted, threshold_of
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-_COHORTS = frozenset({"cohort.nearest", "cohort.similarity"})  # they number the speakers
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +175,7 @@ class SpeakerModel:
 
     def segments(self, kind: UtteranceKind) -> list[AnyArray]:
         """Return the supervectors (S, D) of each speaker that supervector machines of ``kind`` are trained on."""
-        return [arrays[f"{kind.branch.prefix}segments"] for arrays in self.arrays]
+        return [arrays[kind.branch.segments] for arrays in self.arrays]
 
     def pseudo_segments(self) -> list[list[AnyArray]]:
         """Return the supervectors (S, D) of the pseudo-speakers made of each speaker's voice."""
@@ -251,6 +250,12 @@ class SpeakerModel:
         """
         return HeldOutTrials.from_arrays(self.shared, systems, kind=kind)
 
+    def trial_arrays(self, change: Callable[[HeldOutTrials], HeldOutTrials]) -> dict[str, AnyArray]:
+        """Return the arrays of the trials of every kind, after the ``change``."""
+        kinds = {kind: self.trials(kind=kind) for kind in TRIAL_KINDS}
+        made = (change(trials).as_arrays(kind=kind) for kind, trials in kinds.items() if trials is not None)
+        return {name: array for arrays in made for name, array in arrays.items()}
+
     @property
     def fitted_to(self) -> str:
         """Return the kind of trials that calibrations and thresholds are fitted to.
@@ -273,7 +278,7 @@ class SpeakerModel:
     def calibrated(self, *, jobs: int = 1) -> SpeakerModel:
         """Return the model with its default system calibrated, so that no claim waits for it."""
         system = self.config.scoring.system
-        fits = run_parallel(lambda every: fitted(self, system, at_every_length=every), [(False,), (True,)], jobs=jobs)
+        fits = in_order(lambda every: fitted(self, system, at_every_length=every), (False, True), jobs)
         whole, sequential = [{} if fit is None else {str(system): fit} for fit in fits]
         return replace(self, calibrations=Calibrations(whole, sequential))
 
@@ -354,15 +359,11 @@ class SpeakerModel:
         """
         gone = {self.speaker(name).id for name in names}
         kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in gone]
-        trials: dict[str, AnyArray] = {}
-        for kind in TRIAL_KINDS:
-            held_out = self.trials(kind=kind)
-            trials |= {} if held_out is None else held_out.without(*gone).as_arrays(kind=kind)
         return replace(
             self,
             speakers=tuple(self.speakers[number] for number in kept),
             arrays=tuple(self.arrays[number] for number in kept),
-            shared=UpdatedArrays(trials, self.shared, _COHORTS),
+            shared=UpdatedArrays(self.trial_arrays(lambda its: its.without(*gone)), self.shared, COHORTS),
             pairs=None if self.pairs is None else RenumberedPairs(self.pairs, kept),
             calibrations=self.calibrations if len(kept) > 1 else Calibrations(),
         )

@@ -45,13 +45,18 @@ Stamp = tuple[int, ...]
 """File attributes, of which some change with each commit."""
 
 
+def as_store(given: Store | Path | str) -> Store:
+    """Return a store, or that at a path; raises InputError for anything else."""
+    return given if isinstance(given, Store) else Store(given)
+
+
 def as_model(given: SpeakerModel | Store | Path | str) -> SpeakerModel:
     """Return a model, or that of a store or its path; raises InputError for anything else, and what ``load`` raises."""
     if isinstance(given, SpeakerModel):
         return given
     if not isinstance(given, Store | Path | str):
         raise InputError(f"model: a SpeakerModel, a Store or its path was expected, got {type(given).__name__}")
-    return (given if isinstance(given, Store) else Store(given)).load()
+    return as_store(given).load()
 
 
 class Store:

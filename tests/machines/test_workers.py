@@ -29,7 +29,7 @@ from pipeline.evaluation.assess import assess
 from pipeline.machines.pairs import train_pairs
 from pipeline.machines.pool import Pool
 from pipeline.machines.training import train_population
-from pipeline.machines.workers import DaskWorkers, LocalThreads, run_parallel
+from pipeline.machines.workers import DaskWorkers, LocalThreads, in_order
 from pipeline.store.store import Store
 
 distributed = pytest.importorskip("distributed")
@@ -305,7 +305,7 @@ def test_threads_that_cannot_be_started_are_too_little_memory():
     before = threading.stack_size(2**47)  # more than there are addresses
     try:
         with pytest.raises(MemoryError, match="start new thread"):
-            run_parallel(abs, [(1,), (2,)], jobs=2)
+            list(in_order(abs, [1, 2], 2))
     finally:
         threading.stack_size(before)
-    assert run_parallel(abs, [(-1,), (2,)], jobs=2) == [1, 2]
+    assert list(in_order(abs, [-1, 2], 2)) == [1, 2]
