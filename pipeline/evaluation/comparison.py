@@ -11,7 +11,7 @@ from pipeline.errors import MetricError, check_type
 from pipeline.evaluation.scores import SystemScores
 from pipeline.metrics.bootstrap import Interval, Statistic, check_sampling, draws_of, interval_of, replicate_of
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
-from pipeline.metrics.curves import FloatArray, as_scores
+from pipeline.metrics.curves import FloatArray, both_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _split(
     if values is None:
         raise MetricError("comparing Cllr needs the log-likelihood ratios of both systems; one has no calibration")
     ordered = values[order]
-    return as_scores(ordered[is_target], "target"), as_scores(ordered[~is_target], "nontarget")
+    return both_scores(ordered[is_target], ordered[~is_target])
 
 
 def _matched(first: SystemScores, second: SystemScores) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -7,7 +7,6 @@ of a statistic takes two counts and two running sums, never another sort.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -17,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError, check_seed, check_type
-from pipeline.metrics.cllr import pooled_cllr
+from pipeline.metrics.cllr import in_bits, pooled_cllr
 from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
-from pipeline.metrics.curves import FloatArray, IntArray, as_row, as_scores, crossing, rates_of
+from pipeline.metrics.curves import FloatArray, IntArray, as_row, both_scores, crossing, rates_of
 
 Statistic = Literal["eer", "min_dcf", "cllr", "min_cllr"]
 Replicate = Callable[[IntArray, IntArray], float]
@@ -108,7 +107,7 @@ def bootstrap_interval(
     (True, 0.95)
     """
     check_sampling(level, samples, seed)
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    targets, nontargets = both_scores(target, nontarget)
     draw = draws_of(targets.size, nontargets.size, target_speakers, nontarget_speakers)
     replicate = replicate_of(statistic, targets, nontargets, point)
     generator = np.random.default_rng(seed)
@@ -159,7 +158,7 @@ def det_band(
     if not ((rates >= 0.0) & (rates <= 1.0)).all():
         got = f"{rates.min():g} to {rates.max():g}"
         raise MetricError(f"false accept rates must lie in [0, 1], got {got}; percent for shares?")
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    targets, nontargets = both_scores(target, nontarget)
     draw = draws_of(targets.size, nontargets.size, target_speakers, nontarget_speakers)
     replicate = miss_rates_at(targets, nontargets, rates)
     generator = np.random.default_rng(seed)
@@ -259,13 +258,9 @@ def _counter(
 
 def _cllr(targets: FloatArray, nontargets: FloatArray) -> Replicate:
     miss, accept = np.logaddexp(0.0, -targets), np.logaddexp(0.0, nontargets)
-
-    def replicate(target_weights: IntArray, nontarget_weights: IntArray) -> float:
-        mean_miss = miss @ target_weights / target_weights.sum()
-        mean_accept = accept @ nontarget_weights / nontarget_weights.sum()
-        return float(mean_miss + mean_accept) / (2.0 * math.log(2.0))
-
-    return replicate
+    return lambda of_targets, of_nontargets: in_bits(
+        miss @ of_targets / of_targets.sum(), accept @ of_nontargets / of_nontargets.sum()
+    )
 
 
 def miss_rates_at(

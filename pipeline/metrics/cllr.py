@@ -25,7 +25,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.metrics.curves import FloatArray, IntArray, as_scores, tied_counts
+from pipeline.metrics.curves import FloatArray, IntArray, both_scores, tied_counts
 
 
 def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
@@ -52,10 +52,13 @@ def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -
     >>> round(log_likelihood_ratio_cost([2.0, 4.0], [-3.0, 0.0]), 3)
     0.32
     """
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    targets, nontargets = both_scores(target, nontarget)
     # Cllr = (mean log2(1 + exp(-l)) over targets + mean log2(1 + exp(l)) over nontargets) / 2
-    miss = np.logaddexp(0.0, -targets).mean()
-    accept = np.logaddexp(0.0, nontargets).mean()
+    return in_bits(np.logaddexp(0.0, -targets).mean(), np.logaddexp(0.0, nontargets).mean())
+
+
+def in_bits(miss: float, accept: float) -> float:
+    """Return Cllr, in bits, by the mean cost in nats of a target and of a nontarget trial."""
     return float(miss + accept) / (2.0 * math.log(2.0))
 
 
@@ -86,7 +89,7 @@ def pooled_cllr(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> float:
     missed, accepted = of_target > 0, of_nontarget > 0
     miss = of_target[missed] @ np.logaddexp(0.0, -llrs[missed]) / of_target.sum()
     accept = of_nontarget[accepted] @ np.logaddexp(0.0, llrs[accepted]) / of_nontarget.sum()
-    return float(miss + accept) / (2.0 * math.log(2.0))
+    return in_bits(miss, accept)
 
 
 def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> IntArray:
@@ -123,7 +126,7 @@ def minimum_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
     >>> minimum_cllr([1.0, 3.0], [0.0, 2.0])
     0.5
     """
-    _, of_target, of_nontarget = tied_counts(as_scores(target, "target"), as_scores(nontarget, "nontarget"))
+    _, of_target, of_nontarget = tied_counts(*both_scores(target, nontarget))
     return pooled_cllr(of_target, of_nontarget)
 
 
@@ -152,7 +155,7 @@ def affine_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
     >>> round(affine_cllr([1.0, 3.0], [0.0, 2.0]), 3)
     0.847
     """
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    targets, nontargets = both_scores(target, nontarget)
     if targets.min() > nontargets.max():
         return 0.0
     # Scaled first, so that no sum of large scores overflows.

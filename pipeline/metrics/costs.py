@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MetricError, check_type
-from pipeline.metrics.curves import ErrorCurve, FloatArray, as_scores, check_curve, error_curve, threshold_for
+from pipeline.metrics.curves import ErrorCurve, FloatArray, both_scores, check_curve, error_curve, threshold_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def actual_cost(
     0.75
     """
     point = OperatingPoint(prior, cost_miss, cost_false_accept)
-    targets, nontargets = as_scores(target_llrs, "target"), as_scores(nontarget_llrs, "nontarget")
+    targets, nontargets = both_scores(target_llrs, nontarget_llrs)
     accepted = np.count_nonzero(nontargets >= point.threshold) / nontargets.size
     rejected = np.count_nonzero(targets < point.threshold) / targets.size
     return float(point.cost(np.array(accepted), np.array(rejected)))

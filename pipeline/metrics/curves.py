@@ -51,7 +51,7 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     >>> pipeline.error_curve([1.0, 3.0], [0.0, 2.0]).false_accept.tolist()
     [1.0, 0.5, 0.5, 0.0, 0.0]
     """
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    targets, nontargets = both_scores(target, nontarget)
     _check_no_labels(np.asarray(target), np.asarray(nontarget))
     scores, of_target, of_nontarget = tied_counts(targets, nontargets)
     return ErrorCurve(np.append(scores, np.inf), *rates_of(of_target, of_nontarget))
@@ -102,6 +102,11 @@ def _running_totals(counts: npt.NDArray[Any]) -> npt.NDArray[Any]:
     totals = np.zeros(counts.size + 1, dtype=counts.dtype)
     np.cumsum(counts, out=totals[1:])
     return totals
+
+
+def both_scores(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the scores of both classes, each as ``as_scores`` does."""
+    return as_scores(target, "target"), as_scores(nontarget, "nontarget")
 
 
 def as_scores(values: npt.ArrayLike, side: str) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pipeline.errors import MetricError, check_type
 from pipeline.metrics.cllr import pool_counts
-from pipeline.metrics.curves import FloatArray, IntArray, as_row, as_scores, rates_of, tied_counts
+from pipeline.metrics.curves import FloatArray, IntArray, as_row, both_scores, rates_of, tied_counts
 
 # Natural-log odds of a target trial, from 1 in 1100 to 1100 in 1: wider than any operating point here.
 PRIOR_LOG_ODDS = np.linspace(-7.0, 7.0, 141)
@@ -74,7 +74,7 @@ def bayes_error_rates(
     if not (np.abs(odds) <= _LARGEST_LOG_ODDS).all():
         got = f"{odds.min():g} to {odds.max():g}"
         raise MetricError(f"log odds must lie within {_LARGEST_LOG_ODDS:g} of zero, got {got}")
-    targets, nontargets = np.sort(as_scores(target_llrs, "target")), np.sort(as_scores(nontarget_llrs, "nontarget"))
+    targets, nontargets = map(np.sort, both_scores(target_llrs, nontarget_llrs))
     # prior / min(prior, 1 - prior) and (1 - prior) / min(prior, 1 - prior), without the priors' rounding.
     miss, accept = np.exp(np.maximum(odds, 0.0)), np.exp(np.maximum(-odds, 0.0))
     rejected = np.searchsorted(targets, -odds, side="left") / targets.size
@@ -123,7 +123,7 @@ def reliability(
     check_type("level", level, Real, "a share, as 0.95,")
     if bins < 1 or not 0.0 < level < 1.0:
         raise MetricError(f"bins must be 1 or more and the level between 0 and 1, got {bins} and {level}")
-    targets, nontargets = as_scores(target_llrs, "target"), as_scores(nontarget_llrs, "nontarget")
+    targets, nontargets = both_scores(target_llrs, nontarget_llrs)
     log_odds = math.log(targets.size / nontargets.size)
     probability = np.exp(-np.logaddexp(0.0, -np.concatenate([targets, nontargets]) - log_odds))
     bin_of = np.minimum((probability * bins).astype(np.intp), bins - 1)
@@ -171,7 +171,7 @@ def score_histogram(
     >>> score_histogram([1.0, 3.0], [0.0, 2.0], bins=2)[1].tolist()
     [0.5, 0.5]
     """
-    targets, nontargets = as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    targets, nontargets = both_scores(target, nontarget)
     both = np.concatenate([targets, nontargets])
     low, high = limits if limits is not None else (float(both.min()), float(both.max()))
     if limits is None and low == high:

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import SystemScores
 from pipeline.files import beside, obstacle
-from pipeline.metrics.curves import FloatArray, as_scores
+from pipeline.metrics.curves import FloatArray, both_scores
 
 Scores = SystemScores | tuple[npt.ArrayLike, npt.ArrayLike]
 """The scores of a system, or a pair of target and nontarget score arrays."""
@@ -109,8 +109,7 @@ def score_pairs(curves: Mapping[str, Scores]) -> dict[str, tuple[FloatArray, Flo
 
 def score_pair(scores: Scores) -> tuple[FloatArray, FloatArray]:
     """Return target and nontarget scores of one system; raises MetricError as ``as_scores`` does."""
-    target, nontarget = (scores.target, scores.nontarget) if isinstance(scores, SystemScores) else scores
-    return as_scores(target, "target"), as_scores(nontarget, "nontarget")
+    return both_scores(*((scores.target, scores.nontarget) if isinstance(scores, SystemScores) else scores))
 
 
 def percent(rate: float) -> str:
