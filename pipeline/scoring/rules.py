@@ -114,19 +114,20 @@ _SHARE = "share of frames won"
 _LOG = "mean log posterior (nats)"
 
 
+def _by(kind: UtteranceKind, ending: str, unit: str, finish: Finish) -> Rule:
+    """Return a rule over whole utterances by one kind of machines."""
+    return Rule(f"{kind.name}{ending}", frozenset({kind.name}), _no_frames, unit, "mean", finish, kind=kind)
+
+
 def _utterance_rules(supervector: UtteranceKind, gmm: UtteranceKind, adjective: str) -> list[Rule]:
     """Return the rules over whole utterances by the machines of a branch."""
-    rows: tuple[tuple[UtteranceKind, str, str, Finish], ...] = (
-        # After Campbell, Sturim and Reynolds 2006.
-        (supervector, "", f"margin of the speaker's {adjective}supervector machine", own_margin),
-        (supervector, "_rival", f"{adjective}supervector margin less the best rival's", own_less_best_rival),
-        # Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001.
-        (gmm, "", f"{adjective}mean log-likelihood ratio to the others (nats)", own_less_others),
-        (gmm, "_rival", f"{adjective}mean log-likelihood ratio to the best rival (nats)", own_less_best_rival),
-    )
     return [
-        Rule(f"{kind.name}{ending}", frozenset({kind.name}), _no_frames, unit, "mean", finish, kind=kind)
-        for kind, ending, unit, finish in rows
+        # After Campbell, Sturim and Reynolds 2006.
+        _by(supervector, "", f"margin of the speaker's {adjective}supervector machine", own_margin),
+        _by(supervector, "_rival", f"{adjective}supervector margin less the best rival's", own_less_best_rival),
+        # Reynolds, Quatieri and Dunn 2000; means adapted after Shinoda and Lee 2001.
+        _by(gmm, "", f"{adjective}mean log-likelihood ratio to the others (nats)", own_less_others),
+        _by(gmm, "_rival", f"{adjective}mean log-likelihood ratio to the best rival (nats)", own_less_best_rival),
     ]
 
 
@@ -154,12 +155,9 @@ RULES = _Rules(
         *_utterance_rules(SUPERVECTOR, GMM, ""),
         *_utterance_rules(NORMALISED_SUPERVECTOR, NORMALISED_GMM, "normalised "),
         # Weights adapted after Reynolds, Quatieri and Dunn 2000.
-        Rule("pitch_rival", frozenset({"pitch"}), _no_frames, "log-likelihood ratio of pitches to the best rival",
-             "mean", own_less_best_rival, kind=PITCH),
-        Rule("embedding", frozenset({"embedding"}), _no_frames, "margin of the speaker's embedding machine", "mean",
-             own_margin, kind=EMBEDDING),
-        Rule("embedding_rival", frozenset({"embedding"}), _no_frames, "embedding margin less the best rival's", "mean",
-             own_less_best_rival, kind=EMBEDDING),
+        _by(PITCH, "_rival", "log-likelihood ratio of pitches to the best rival", own_less_best_rival),
+        _by(EMBEDDING, "", "margin of the speaker's embedding machine", own_margin),
+        _by(EMBEDDING, "_rival", "embedding margin less the best rival's", own_less_best_rival),
         # Logistic fusion (Brummer and du Preez 2006).
         Rule("fused", frozenset({"supervector"}), _no_frames, "log-likelihood ratio (nats)", "mean",
              parts=("supervector_rival", "gmm_rival", "worst_rival", "normalised_supervector_rival",

@@ -15,7 +15,7 @@ Trials of the user's own, of files that nobody was enrolled with, are kept besid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -142,17 +142,18 @@ class HeldOutTrials:
         if population > 1:
             recent &= self.population > 1
         kept = self.where(recent) if recent.any() else self
-        return kept._shifted(np.log(kept.population / population))
+        shifts = np.log(kept.population / population)
+        shares = {name for name, rule in RULES.items() if rule.alone == "log"}
+        return kept._mapped(lambda name, its: its + shifts if name in shares else its)
 
-    def _shifted(self, shifts: Array) -> HeldOutTrials:
-        """Return the trials with ``shifts`` (n,) added to mean log posteriors among all speakers."""
-
-        def shifted(scores: Mapping[str, Array]) -> dict[str, Array]:
-            shares = {name for name in scores if name in RULES and RULES[name].alone == "log"}
-            return {name: its + shifts if name in shares else its for name, its in scores.items()}
-
-        prefixes = {frames: shifted(scores) for frames, scores in self.prefixes.items()}
-        return replace(self, scores=shifted(self.scores), prefixes=prefixes)
+    def _mapped(self, change: Callable[[str, Array], Array], **columns: NDArray[Any]) -> HeldOutTrials:
+        """Return the trials after ``change`` of the scores (n,) by each system, and of those of prefixes."""
+        prefixes = {
+            frames: {name: change(name, its) for name, its in scores.items()}
+            for frames, scores in self.prefixes.items()
+        }
+        scores = {name: change(name, its) for name, its in self.scores.items()}
+        return replace(self, scores=scores, prefixes=prefixes, **columns)
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
         """Return the trials without impostors of an origin whose assumed share is 0; all if that leaves none."""
@@ -200,14 +201,7 @@ class HeldOutTrials:
 
     def where(self, kept: NDArray[np.bool_]) -> HeldOutTrials:
         """Return the trials that are True in ``kept`` (n,)."""
-        return HeldOutTrials(
-            scores={name: scores[kept] for name, scores in self.scores.items()},
-            prefixes={
-                frames: {name: scores[kept] for name, scores in by_system.items()}
-                for frames, by_system in self.prefixes.items()
-            },
-            **{name: getattr(self, name)[kept] for name in COLUMNS},
-        )
+        return self._mapped(lambda _, its: its[kept], **{name: getattr(self, name)[kept] for name in COLUMNS})
 
 
 def _joined(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
