@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
 from pipeline.posteriors.base import Array, checked_weights
+
+Kernel = Literal["linear", "poly", "rbf"]
 
 
 class BinaryClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -7,7 +7,7 @@ Platt 1999 compares the support vector machine and its sigmoid with it (eqs. 4 a
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,10 +21,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
 from pipeline.posteriors.base import Array
-from pipeline.posteriors.binary import BinaryClassifier, two_classes
+from pipeline.posteriors.binary import BinaryClassifier, Kernel, two_classes
 from pipeline.posteriors.settings import check_settings
-
-Kernel = Literal["linear", "poly", "rbf"]
 
 # Up to so many rows the kernel matrix of a quadratic kernel is the faster way.
 GRAM_ROWS = 3000

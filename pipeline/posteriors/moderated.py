@@ -9,7 +9,7 @@ uncertain, and the posterior moves towards one half, as none that is a function 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,10 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pipeline.errors import FitError
 from pipeline.posteriors.base import Array
-from pipeline.posteriors.binary import AroundSVC, two_classes
+from pipeline.posteriors.binary import AroundSVC, Kernel, two_classes
 from pipeline.posteriors.settings import check_settings
-
-Kernel = Literal["linear", "poly", "rbf"]
 
 # Rows whose curvature is below this share of the largest change no variance.
 NEGLIGIBLE = 1e-12
