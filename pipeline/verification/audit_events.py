@@ -44,15 +44,13 @@ def verification_recorder(
     With ``paths`` the entries name the audio files, and with a ``channel`` the one that is read. The recorder raises
     AuditError.
     """
+    append = _appender(log, VERIFY, {"claim": claim}, model, paths=paths, channel=channel)
 
     def record(verifier: Verifier | None, file: str | None, outcome: Update | VoiceclaimError) -> None:
-        if log is not None:
-            fields: Fields = {"claim": claim, **_of_channel(channel), **of_store(model)}
-            if isinstance(outcome, Update) and verifier is not None:
-                fields |= of_decision(verifier, outcome)
-            else:
-                fields |= _of_error(outcome)
-            log.append(VERIFY, {**fields, **({"file": file} if paths else {})})
+        if isinstance(outcome, Update) and verifier is not None:
+            append(file, of_decision(verifier, outcome))
+        else:
+            append(file, _of_error(outcome))
 
     return record
 
@@ -61,18 +59,23 @@ def identification_recorder(
     log: AuditLog | None, identifier: Identifier, *, paths: bool = False, channel: int | None = None
 ) -> IdentificationRecorder:
     """Return a function that appends who was found, and the evidence, as ``verification_recorder``."""
+    append = _appender(log, IDENTIFY, {"system": identifier.system}, identifier.model, paths=paths, channel=channel)
+    return lambda file, outcome: append(
+        file, _of_identification(outcome) if isinstance(outcome, Identification) else _of_error(outcome)
+    )
 
-    def record(file: str | None, outcome: Identification | VoiceclaimError) -> None:
+
+def _appender(
+    log: AuditLog | None, event: str, about: Fields, model: SpeakerModel, *, paths: bool, channel: int | None
+) -> Callable[[str | None, Fields], None]:
+    """Return a function that appends a file's outcome, and what it is ``about``, to the ``log`` if there is one."""
+
+    def append(file: str | None, outcome: Fields) -> None:
         if log is not None:
-            fields: Fields = {"system": identifier.system, **_of_channel(channel), **of_store(identifier.model)}
-            found = _of_identification(outcome) if isinstance(outcome, Identification) else _of_error(outcome)
-            log.append(IDENTIFY, {**fields, **found, **({"file": file} if paths else {})})
+            chosen, named = {} if channel is None else {"channel": channel}, {"file": file} if paths else {}
+            log.append(event, {**about, **chosen, **of_store(model), **outcome, **named})
 
-    return record
-
-
-def _of_channel(channel: int | None) -> Fields:
-    return {} if channel is None else {"channel": channel}
+    return append
 
 
 def _of_error(error: object) -> Fields:
