@@ -96,8 +96,7 @@ def write_comparison(out: Path, evaluations: Sequence[EvaluatedSystem], table: M
     ]
     curves = {f"{evaluation.label}: {evaluation.system}": evaluation.scores for evaluation in evaluations}
     drawn = save_figure(plot_det(curves), out / "compare_det")
-    pictures = {path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"}
-    page = write_text(out / "compare.html", comparison_page(table, figures=pictures))
+    page = write_text(out / "compare.html", comparison_page(table, figures=drawn))
     return (numbers, page, *exported, *drawn)
 
 

@@ -84,7 +84,7 @@ def details_of(scores: SystemScores, threshold: float) -> Details:
     columns = (*rows, UNKNOWN) if UNKNOWN in set(voices) else rows
     nearest: dict[tuple[str, str], int] = {}
     for k in np.argsort(badness, kind="stable").tolist():  # the worst trial of a cell comes last
-        nearest[str(scores.speakers.names[scores.speakers.codes[k]]), voices[k]] = k
+        nearest[scores.speakers[k], voices[k]] = k
     trial = partial(_trial, scores, margins, voices)
     cells = {cell: trial(k) for cell, k in nearest.items() if cell[0] in shown}
     matrix = tuple(tuple(cells.get((row, column)) for column in columns) for row in rows)
@@ -114,5 +114,5 @@ def _errors(scores: SystemScores, accepted: np.ndarray) -> tuple[SpeakerErrors, 
 
 
 def _trial(scores: SystemScores, margins: FloatArray, voices: Sequence[str], k: int) -> TrialMargin:
-    claim, path = (str(column.names[column.codes[k]]) for column in (scores.speakers, scores.paths))
-    return TrialMargin(claim, path, voices[k], bool(scores.is_target[k]), float(margins[k]))
+    target, margin = bool(scores.is_target[k]), float(margins[k])
+    return TrialMargin(scores.speakers[k], scores.paths[k], voices[k], target, margin)

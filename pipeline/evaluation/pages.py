@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -58,13 +58,13 @@ TEMPLATES.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
 def evaluation_page(
     metrics: Mapping[str, Any],
     *,
-    figures: Mapping[str, bytes],
+    figures: Iterable[Path],
     curves: Evaluation | None = None,
     details: Details | None = None,
     failed: Sequence[FailedFile] = (),
     command: str | None = None,
 ) -> str:
-    """Render report.html from the content of metrics.json; ``figures`` are SVG files by stem.
+    """Render report.html from the content of metrics.json; of ``figures`` it has the SVG files.
 
     ``curves`` are drawn for a threshold of choice, ``details`` are those of the default system.
     """
@@ -98,8 +98,8 @@ def _charts(curves: Evaluation | None) -> dict[str, str | None]:
     return {"curves": embedded, "script": script, "script_hash": f"sha256-{digest}"}
 
 
-def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]) -> str:
-    """Render compare.html from the content of compare.json; ``figures`` are SVG files by stem."""
+def comparison_page(compared: Mapping[str, Any], *, figures: Iterable[Path]) -> str:
+    """Render compare.html from the content of compare.json; of ``figures`` it has the SVG files."""
     curves = ", ".join(f"{entry['label']}: {entry['system']}" for entry in compared["evaluations"])
     return TEMPLATES.get_template("comparison.html").render(
         compared=compared,
@@ -111,12 +111,13 @@ def comparison_page(compared: Mapping[str, Any], *, figures: Mapping[str, bytes]
     )
 
 
-def _sources(figures: Mapping[str, bytes]) -> dict[str, tuple[str, bool]]:
-    """Return the data URI of each SVG file, and whether it is wider than a column."""
-    widths = {stem: _WIDTH.search(svg) for stem, svg in figures.items()}
+def _sources(figures: Iterable[Path]) -> dict[str, tuple[str, bool]]:
+    """Return the data URI of each SVG file by its stem, and whether it is wider than a column."""
+    drawn = {path.stem: path.read_bytes() for path in figures if path.suffix == ".svg"}
+    widths = {stem: _WIDTH.search(svg) for stem, svg in drawn.items()}
     wide = {stem: width is not None and float(width[1]) > _COLUMN_POINTS for stem, width in widths.items()}
     prefix = "data:image/svg+xml;base64,"
-    return {stem: (prefix + base64.b64encode(svg).decode("ascii"), wide[stem]) for stem, svg in figures.items()}
+    return {stem: (prefix + base64.b64encode(svg).decode("ascii"), wide[stem]) for stem, svg in drawn.items()}
 
 
 def settings_toml(settings: Mapping[str, Any], section: str = "") -> str:

@@ -75,7 +75,7 @@ def write_evaluation(
             old.unlink(missing_ok=True)
     page = evaluation_page(
         table,
-        figures={path.stem: path.read_bytes() for path in drawn if path.suffix == ".svg"},
+        figures=drawn,
         curves=curves_of(table, scores, bands={} if band is None else {table["default_system"]: band}),
         details=_details(described, table),
         failed=failed,

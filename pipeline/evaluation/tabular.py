@@ -130,19 +130,20 @@ def _labels_of(path: Path, name: str, values: Any) -> npt.NDArray[np.bool_]:
     if arrow.types.is_boolean(values.type):
         return np.asarray(values.to_numpy(), dtype=np.bool_)
     column = _names_of(path, name, values.cast(arrow.string()) if arrow.types.is_floating(values.type) else values)
-    for label in column.used:
-        if label.encode() not in TABLE_LABELS:
-            raise _error(path, name, "must hold target or nontarget, true or false, 1 or 0", repr(label))
-    labels = np.array([TABLE_LABELS.get(label.encode(), False) for label in column.names], dtype=np.bool_)
-    return np.asarray(labels[column.codes])
+    labels = {label.decode(): value for label, value in TABLE_LABELS.items()}
+    return _meant(path, name, column, labels, "must hold target or nontarget, true or false, 1 or 0").astype(np.bool_)
 
 
 def _sides_of(path: Path, name: str, values: Any) -> npt.NDArray[np.int8]:
-    column = _names_of(path, name, values)
-    for side in column.used:
-        if side not in CHANNELS:
-            raise _error(path, name, "must hold sides a and b, or channels 1 to 9", repr(side))
-    return np.array([CHANNELS.get(side, 0) for side in column.names], dtype=np.int8)[column.codes]
+    return _meant(path, name, _names_of(path, name, values), CHANNELS, "must hold sides a and b, or channels 1 to 9")
+
+
+def _meant(path: Path, name: str, column: NameColumn, known: Mapping[str, int], rule: str) -> npt.NDArray[np.int8]:
+    """Return what the texts of a ``column`` mean, (trials,); raises InputError for one that is not ``known``."""
+    for text in column.used:
+        if text not in known:
+            raise _error(path, name, rule, repr(text))
+    return np.array([known.get(text, 0) for text in column.names], dtype=np.int8)[column.codes]
 
 
 def _refuse_nulls(path: Path, name: str, values: Any) -> None:

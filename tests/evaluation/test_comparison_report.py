@@ -57,7 +57,7 @@ def test_identical_folders_have_zero_difference(tmp_path):
         value = table["evaluations"][0][key]
         zero = {"difference": 0.0, "ci95": [0.0, 0.0], "share_below_zero": 0.0, "verdict": NO_DIFFERENCE}
         assert difference[key] == {**zero, "first": value, "second": value}
-    page = comparison_page(table, figures={})
+    page = comparison_page(table, figures=())
     assert {row[4] for row in Outline(page).table("Paired differences")[1:]} == {NO_DIFFERENCE}
 
 

@@ -294,7 +294,7 @@ def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evalua
 
 def test_a_list_of_one_class_gives_a_page_without_error_rates():
     rows = [row for row in rows_of("poao", llr=lambda score: score) if row.target]
-    outline = check_self_contained(evaluation_page(table_of({"poao": scores_from(rows)}), figures={}))
+    outline = check_self_contained(evaluation_page(table_of({"poao": scores_from(rows)}), figures=()))
     check_accessible(outline)
     assert outline.table("Error rates and costs")[1][1:] == ["n/a"] * 9
     assert "defines no error rates" in outline.root.text
@@ -320,7 +320,7 @@ def test_a_rule_without_threshold_and_a_list_of_one_speaker_have_fewer_figures_a
 
 def test_no_speaker_is_called_the_worst_and_no_file_lost_without_an_error():
     rows = [dataclasses.replace(row, score=float(row.target)) for row in rows_of("fused")]
-    outline = Outline(evaluation_page(table_of({"fused": scores_from(rows)}, failed=0), figures={}))
+    outline = Outline(evaluation_page(table_of({"fused": scores_from(rows)}, failed=0), figures=()))
     spread = outline.table("Equal error rates of the trials claiming each speaker")[1]
     assert spread[1:] == ["0.00", "0.00 to 0.00", "0.00", "none"]
     assert dict(outline.table("The list")[1:])["Default system"] == "fused"
@@ -348,7 +348,7 @@ def test_names_paths_and_commands_cannot_become_markup(worst):
     table = table_of({"boao": scores_from(rows)}, about={**about, "settings": {"section": {"key": worst}}})
     assert table["systems"]["boao"]["speaker_eer_percent"]["worst_speaker"] == worst
     failed = [FailedFile(path, f"{path}: cannot be read", 1) for path in HOSTILE]
-    page = evaluation_page(table, figures={}, failed=failed, command=f"voiceclaim {worst}")
+    page = evaluation_page(table, figures=(), failed=failed, command=f"voiceclaim {worst}")
     outline = check_self_contained(page.replace("http://x.example", "elsewhere"))
     check_accessible(outline)
     shown = {cell.text.replace("elsewhere", "http://x.example") for cell in outline.all("bdi", "code", "td")}
