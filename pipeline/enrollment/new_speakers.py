@@ -8,15 +8,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.audio.streams import Samples
 from pipeline.enrollment.quality import Recording
 from pipeline.features.stream import FeatureBlock
 from pipeline.store.arrays import Arrays
 from pipeline.store.layout import AnyArray
 from pipeline.store.speakers import Speaker
 
-Samples = NDArray[np.float64]
 Utterances = list[FeatureBlock]
 
 

@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.audio.augmentation import Augmenter
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.files import read_samples
+from pipeline.audio.streams import Samples
 from pipeline.config import Analysis, Config, FeatureSettings
 from pipeline.enrollment.new_speakers import NewSpeaker, Speech, Utterances
 from pipeline.enrollment.quality import Recording, RecordingMeter
@@ -25,7 +25,6 @@ from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.branches import EMBEDDED, NORMALISED, RAW, Branch, reads_augmented, utterance_kinds_of
 from pipeline.machines.workers import Item, Workers, path_for
 
-Samples = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, steps just done, steps in all)."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.audio.downmix import Downmix
+from pipeline.audio.streams import Samples
 from pipeline.enrollment.duplicates import KnownRecordings
 from pipeline.enrollment.quality import kept_of, measured
 from pipeline.errors import NotEnoughSpeechError
@@ -22,7 +22,6 @@ from pipeline.features.frontend import read_features
 from pipeline.features.stream import FeatureBlock
 from pipeline.store.model import SpeakerModel
 
-Samples = NDArray[np.float64]
 _COMPARED_SECONDS = 1.0
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pipeline.audio.corpus import Utterance
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.files import open_utterance
@@ -14,9 +11,8 @@ from pipeline.audio.resampling import Resampler
 from pipeline.audio.streams import check_samples
 from pipeline.config import Analysis, FeatureSettings
 from pipeline.features.quality import SpeechMeter
-from pipeline.features.stream import FeatureBlock, FeatureStream, joined
+from pipeline.features.stream import Array, FeatureBlock, FeatureStream, joined
 
-Array = NDArray[np.float64]
 Listener = Callable[[Array, int], None]
 """Called with blocks of mono samples (n,) and their rate in Hz, as they are read."""
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.features.plp import (
+    Array,
     SpectralFeatures,
     band_powers,
     mel_edges,
@@ -23,8 +23,6 @@ from pipeline.features.plp import (
     power_spectrum,
     transform_length,
 )
-
-Array = NDArray[np.float64]
 
 MELS = 40
 POWER_FLOOR = 1e-10

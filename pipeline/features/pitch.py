@@ -9,11 +9,8 @@ efficient multipitch analysis model, 2000). Harmonics suffice: the fundamental i
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.features.plp import SpectralFeatures, power_spectrum, transform_length
-
-Array = NDArray[np.float64]
+from pipeline.features.plp import Array, SpectralFeatures, power_spectrum, transform_length
 
 LOWEST_HZ, HIGHEST_HZ = 65.0, 420.0
 # The band whose harmonics are read, and the exponent of their powers.

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from pipeline.config import MachineConfig
 from pipeline.machines.pairs import Pair, PairMachine, PairSource, train_pairs
-from pipeline.machines.pool import Pool
+from pipeline.machines.pool import Array, Pool
 from pipeline.machines.workers import LocalThreads, in_order
 
-Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 

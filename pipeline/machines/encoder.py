@@ -24,13 +24,12 @@ from pipeline.errors import ConfigError
 from pipeline.extras import library
 from pipeline.features.filterbank import BANDS
 from pipeline.files import read_bounded
-from pipeline.machines.ubm import UniversalBackgroundModel
+from pipeline.machines.ubm import Array, UniversalBackgroundModel
 
-Array = NDArray[np.float64]
 Bands = NDArray[np.float32]
 
 MOST_BYTES = 2**30  # of a network
-LEAST_LENGTH = 1e-12
+LEAST_LENGTH = 1e-12  # of a vector that is scaled to length 1
 # Windows whose embeddings are kept: a held-out trial is scored at several lengths, more than once.
 KEPT = 256
 

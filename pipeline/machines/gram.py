@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.half_precision import Rows, Vectors
-from pipeline.machines.lapack import cholesky_solve
+from pipeline.machines.lapack import AnyFloat, cholesky_solve
 
 Array = NDArray[np.float64]
-AnyFloat = NDArray[np.floating[Any]]
 Numbers = NDArray[np.intp]
 
 # Rows that are handled at a time.

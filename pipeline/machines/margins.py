@@ -23,10 +23,9 @@ from pipeline.machines.cohorts import Cohorts, CohortTable
 from pipeline.machines.gmm import AdaptedMixtures
 from pipeline.machines.pairs import PairSource
 from pipeline.machines.pitch import PitchHistograms
-from pipeline.machines.pool import Pool, fill_kernel, precision_of
+from pipeline.machines.pool import Array, Pool, fill_kernel, precision_of
 from pipeline.machines.supervectors import SupervectorMachines
 
-Array = NDArray[np.float64]
 AnyFloat = NDArray[Any]
 Numbers = NDArray[np.int64]
 UtteranceMachines = SupervectorMachines | AdaptedMixtures | PitchHistograms

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
-from pipeline.machines.pool import Pool
+from pipeline.machines.pool import Array, Pool
 from pipeline.machines.smo import STEP_LIMIT, TOLERANCE, SpeakerMachine, prepared
 from pipeline.machines.workers import in_order
 
-Array = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
 GRAM_BYTES = 256 * 2**20

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.config import MachineConfig
-from pipeline.machines.pool import Pool
+from pipeline.machines.pool import Array, Pool
 from pipeline.machines.workers import LocalThreads, Workers
 
-Array = NDArray[np.float64]
 Pair = tuple[int, int]
 Progress = Callable[[int], None]
 """Called with the number of machines that have just been trained."""

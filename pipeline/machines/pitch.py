@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from pipeline.config import PitchConfig
 from pipeline.features.pitch import HIGHEST_HZ, LOWEST_HZ
-from pipeline.machines.ubm import loudness
+from pipeline.machines.ubm import Array, loudness
 
-Array = NDArray[np.float64]
 Shares = NDArray[np.float32]
 
 # A speaker's counts are smoothed over neighbouring bins by a Gaussian with a standard deviation of one bin.

@@ -20,10 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from pipeline.errors import FitError
 from pipeline.machines.pairs import Pair, PairMachine
-from pipeline.machines.pool import Pool
+from pipeline.machines.pool import Array, Pool
 from pipeline.machines.workers import in_order
-
-Array = NDArray[np.float64]
 
 TOLERANCE = 1e-3
 STEP_LIMIT = 10_000_000  # LIBSVM's, of which ordinary problems take a thousand

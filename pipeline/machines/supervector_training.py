@@ -23,14 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import FitError
-from pipeline.machines.gram import Known, centred, inner_products, inverse_columns, packed, product
+from pipeline.machines.gram import Array, Known, centred, inner_products, inverse_columns, packed, product
 from pipeline.machines.half_precision import Rows
-from pipeline.machines.lapack import cholesky, cholesky_solve
+from pipeline.machines.lapack import AnyFloat, cholesky, cholesky_solve
 from pipeline.machines.supervectors import Vectors, unit
 from pipeline.machines.workers import in_order, jobs_of
-
-Array = NDArray[np.float64]
-AnyFloat = NDArray[np.floating[Any]]
 
 # Most refinements of the solution, the residual that ends them as a share of the largest target, and for about how many
 # machines it is computed.

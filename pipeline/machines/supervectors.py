@@ -16,15 +16,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.machines.encoder import BackgroundModel
+from pipeline.machines.encoder import LEAST_LENGTH, BackgroundModel
 
 Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
 F = TypeVar("F", bound=np.floating[Any])
 Segment = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
 """Two arrays with a row a frame."""
-
-LEAST_LENGTH = 1e-12  # of a vector that is scaled to length 1
 
 
 @dataclass(frozen=True)

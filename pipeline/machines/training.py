@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.config import MachineConfig
 from pipeline.machines.cohorts import CohortPlan, plan_cohorts
 from pipeline.machines.margins import Population
 from pipeline.machines.one_vs_rest import GRAM_BYTES, RestSolver
 from pipeline.machines.pairs import Pairs, Progress, train_pairs
-from pipeline.machines.pool import Pool
+from pipeline.machines.pool import Array, Pool
 from pipeline.machines.smo import PoolSolver, SpeakerMachine
 from pipeline.machines.workers import LocalThreads, Workers
-
-Array = NDArray[np.float64]
 
 
 def train_population(

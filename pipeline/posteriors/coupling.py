@@ -12,15 +12,13 @@ each claim's cohort, in which the claim's number is its place.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.machines.margins import Margins
-from pipeline.posteriors.sigmoid import FixedSigmoid, log_probability, log_sum_probability, probability
-
-AnyFloat = NDArray[Any]
+from pipeline.posteriors.sigmoid import AnyFloat, FixedSigmoid, log_probability, log_sum_probability, probability
 
 
 def boar(margins: Margins, _sigmoid: FixedSigmoid) -> AnyFloat:

@@ -8,15 +8,12 @@ contradict each other. A row costs O(N^2) (``pkpd``) or O(N^3) (the other two); 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.posteriors.sigmoid import probability
+from pipeline.posteriors.sigmoid import AnyFloat, probability
 
 Array = NDArray[np.float64]
-AnyFloat = NDArray[Any]
 
 # Distance of r from 0 and 1 where a method has no solution at 0 and 1 themselves; LIBSVM's own bound.
 MIN_PAIR = 1e-7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,8 @@ from pipeline.posteriors.coupling import (
     rpoao,
     worst_rival,
 )
-from pipeline.posteriors.sigmoid import FixedSigmoid
+from pipeline.posteriors.sigmoid import AnyFloat, FixedSigmoid
 
-AnyFloat = NDArray[Any]
 Finish = Callable[[AnyFloat, NDArray[np.int64]], AnyFloat]
 
 
