@@ -14,15 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pipeline.features.plp import (
-    Array,
-    SpectralFeatures,
-    band_powers,
-    mel_edges,
-    mel_filters,
-    power_spectrum,
-    transform_length,
-)
+from pipeline.features.plp import Array, SpectralFeatures, mel_edges, under_mel_filters
 
 MELS = 40
 POWER_FLOOR = 1e-10
@@ -48,8 +40,6 @@ def mel_cepstrum(rate: int, frame_length: int, count: int, *, root: float | None
 @lru_cache(maxsize=8)
 def mel_powers(rate: int, frame_length: int) -> SpectralFeatures:
     """Return the function from frames (T, ``frame_length``) at ``rate`` Hz to their powers (T, MELS) in mel bands."""
-    size = transform_length(rate, frame_length)
-    bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
     edges = mel_edges(MELS, 0.0, rate / 2)
-    in_bands = band_powers(mel_filters(bins, edges) * (2.0 / (edges[2:] - edges[:-2]))[:, None])
-    return power_spectrum(size).then(lambda power: np.maximum(in_bands(power), POWER_FLOOR))
+    in_bands = under_mel_filters(rate, frame_length, edges, (2.0 / (edges[2:] - edges[:-2]))[:, None])
+    return in_bands.then(lambda powers: np.maximum(powers, POWER_FLOOR))

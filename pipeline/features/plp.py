@@ -63,9 +63,7 @@ def perceptual_prediction(
     The powers of ``bands`` triangular mel filters (``mel_filters``), from 100 Hz to 0.4875 of the rate, are raised to
     ``compression``.
     """
-    size = transform_length(rate, frame_length)
-    bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
-    in_bands = band_powers(mel_filters(bins, mel_edges(bands, LOWEST_HZ, HIGHEST_SHARE * rate)))
+    in_bands = under_mel_filters(rate, frame_length, mel_edges(bands, LOWEST_HZ, HIGHEST_SHARE * rate))
     # The autocorrelation is the inverse transform of the power spectrum, sampled at the middle of each band:
     # r_k = 1/B sum over b of loudness_b cos(pi k (b + 1/2) / B)
     lags, middles = np.arange(order + 1)[:, None], (np.arange(bands) + 0.5)[None, :] / bands
@@ -75,7 +73,17 @@ def perceptual_prediction(
         loudness = (powers + POWER_FLOOR) ** compression
         return levinson_durbin(np.einsum("tb,kb->tk", loudness, cosines))
 
-    return power_spectrum(size).then(in_bands).then(predict)
+    return in_bands.then(predict)
+
+
+def under_mel_filters(rate: int, frame_length: int, edges: Array, heights: Array | float = 1.0) -> SpectralFeatures:
+    """Return the function from windowed frames (T, ``frame_length``) to the powers (T, bands) under mel filters.
+
+    These have the ``edges`` (bands + 2,) in Hz, and the ``heights`` (bands, 1).
+    """
+    size = transform_length(rate, frame_length)
+    bins = np.arange(size // 2 + 1, dtype=np.float64) * (rate / size)
+    return power_spectrum(size).then(band_powers(mel_filters(bins, edges) * heights))
 
 
 def transform_length(rate: int, frame_length: int) -> int:
