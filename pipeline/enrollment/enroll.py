@@ -32,7 +32,7 @@ from pipeline.errors import InputError, check_callable
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import Workers, chosen_workers
 from pipeline.scoring.calibrations import Calibrations
-from pipeline.scoring.trials import HELD_OUT, HeldOutTrials
+from pipeline.scoring.trials import HELD_OUT
 from pipeline.store.layout import AnyArray
 from pipeline.store.model import SpeakerModel
 from pipeline.store.speakers import Role
@@ -229,9 +229,7 @@ def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) 
     arrays: dict[str, AnyArray] = {}
     for kind, trials in zip(HELD_OUT, (held_out.trials, held_out.changed), strict=True):
         if trials is not None:
-            before = known.trials(kind=kind)
-            everything = trials if before is None else HeldOutTrials.joined([before, trials])
-            arrays |= everything.as_arrays(kind=kind)
+            arrays |= trials.after(known.trials(kind=kind)).as_arrays(kind=kind)
     held = tuple(f"{kind}trials." for kind in HELD_OUT)
     gone = [name for name in model.shared if name.startswith(held) and name not in arrays]
     return model.changed([], arrays, removed=gone, calibrations=Calibrations())

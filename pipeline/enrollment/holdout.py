@@ -65,8 +65,7 @@ def hold_out_pass(trainer: Trainer, newcomers: list[NewSpeaker], checks: ChecksC
         cuts = [cut_of(newcomer.utterances, settings) for newcomer in newcomers]
         trials, changed, provisional, final = _scored(trainer, newcomers, cuts, once=not may_refuse)
         names = {one.id: one.name for one in known.speakers} | {one.id: one.name for one in newcomers}
-        everything = trials if before is None else HeldOutTrials.joined([before, trials])
-        new = check_trials(checks, newcomers, everything, names, settings)
+        new = check_trials(checks, newcomers, trials.after(before), names, settings)
         if not any(finding.refused for finding in new):
             return HeldOut(newcomers, findings + new, trials, changed, provisional, final)
         findings += [finding for finding in new if finding.refused]  # the others are found again

@@ -18,10 +18,10 @@ from typing import BinaryIO, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.audio.lists import SHOWN
 from pipeline.errors import InputError, check_type
 from pipeline.evaluation import WRITTEN
 from pipeline.evaluation.columns import NameColumn, TrialTable, as_names, checked_llrs, split_by_system
-from pipeline.evaluation.text_lists import SHOWN
 from pipeline.files import beside, obstacle
 
 Kind = Literal["key", "scores", "trials"]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.audio.lists import CHANNELS, RECORDING_COLUMNS
+from pipeline.audio.lists import CHANNELS, RECORDING_COLUMNS, SHOWN
 from pipeline.errors import InputError
 from pipeline.evaluation.columns import MOST_VALUES, NameColumn, TrialTable, by_channel
 from pipeline.files import open_regular
@@ -26,7 +26,6 @@ Kind = Literal["key", "scores"]
 
 MOST_BYTES = 2**32  # of a file
 MOST_IN_LINE = 2**20  # bytes
-SHOWN = 60  # characters of a bad line that a message quotes
 LABELS = {
     **{b"target": True, b"nontarget": False, b"tgt": True, b"imp": False},
     **{b"true": True, b"false": False, b"True": True, b"False": False, b"TRUE": True, b"FALSE": False},

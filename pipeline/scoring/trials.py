@@ -115,6 +115,10 @@ class HeldOutTrials:
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS},
         )
 
+    def after(self, before: HeldOutTrials | None) -> HeldOutTrials:
+        """Return these trials, after those ``before`` them if there are any, as ``joined`` does."""
+        return self if before is None else HeldOutTrials.joined([before, self])
+
     def without(self, *speakers: int) -> HeldOutTrials:
         """Return the trials in which nobody with one of these ids is the speaker or the claim."""
         ids = np.array(speakers, dtype=np.uint64)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -185,11 +185,9 @@ class Store:
             rows = open_rows(self.path, self.key)
         except StoreMissingError:
             return None
-        try:
+        with closing(rows):
             about, _ = about_of(rows)
-            return about["identity"], about["revision"]
-        finally:
-            rows.close()
+        return about["identity"], about["revision"]
 
     def stamp(self) -> Stamp | None:
         """Return numbers that change with the file or its log, neither of which is opened; None if there is no store.
