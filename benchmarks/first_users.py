@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Errors that the first users of a fresh store meet, by who was enrolled before them as a background.
+"""Error rates of the first users of a fresh store, by the background speakers who were enrolled before them.
 
     python -m benchmarks.first_users CORPORA [--list NAME] [--backgrounds NAME ...] [--words N] [--phrases N]
 
@@ -10,8 +10,8 @@ first, second and fifth user every phrase of the list is claimed for every user,
 Impostors are other users, the background, and people who are not enrolled: users still to come and, where they are not
 the background, speakers 01 to 20. A claim for which there is no threshold is counted as rejected.
 
-A user is enrolled with N drawn words (0.6 s of speech each), four to an utterance, as a person reads them from the
-page, and claims with so many phrases (1.6 s of speech each) one after the other; everything else is as recorded.
+A user is enrolled with --words drawn words (0.6 s of speech each), four to an utterance, as a person reads them from
+the page, and claims with --phrases phrases (1.6 s of speech each), joined; everything else is as recorded.
 
 The list is trials_dev; trials_test is for reports.
 """
@@ -89,7 +89,7 @@ def long_claims(root: Path, paths: Sequence[str], phrases: int, folder: Path) ->
 
 
 def errors_of(model: pipeline.SpeakerModel, root: Path, paths: Sequence[str], jobs: int) -> Counter[str]:
-    """Count the trials of each kind, and the errors: claims on everybody who can be claimed, by every phrase."""
+    """Count trials and errors of each kind: every phrase is claimed for everybody who can be claimed."""
     speakers = {path: Path(path).parent.name for path in paths}
     trials = [Trial(claim, path, claim == speakers[path]) for claim in model.names for path in paths]
     roles = {speaker.name: speaker.role for speaker in model.speakers}

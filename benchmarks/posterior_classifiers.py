@@ -8,7 +8,7 @@ Every method gets the same RBF machines (C = 1, gamma = 1 / columns) on standard
 margins. Each split halves a set at random by class: one half trains, the other is judged. Log loss is in nats, with
 scikit-learn's bound of 2.2e-16 under every probability; the Brier score is the sum over classes of squared errors.
 Times are processor seconds of fit and of predict_proba, one thread. Standard errors are over splits, which share rows:
-they say how far the numbers depend on the split, and are too small for how far they would on a new set.
+they show how far the numbers depend on the split, and understate how far they would change on a new set.
 
 "gaussians" is drawn anew for every split from five overlapping normal classes, whose true posteriors make the first
 row: no method can do better on average.
@@ -129,7 +129,7 @@ def measured(make: Callable[[], Any], split: Split, number: int) -> dict[str, fl
 
 
 def compare(names: list[str], splits: int) -> list[dict[str, Any]]:
-    """Return one row a set and method: means, and standard errors in ``*_se``."""
+    """Return one row per set and method: means, and standard errors in ``*_se``."""
     rows = []
     for name in names:
         compared = methods() if name != "gaussians" else {"true posterior": TruePosterior, **methods()}

@@ -47,7 +47,7 @@ OPEN = tuple(option for n in range(1, 21) for option in ("--only", f"{n:02d}"))
 CLEAN = ("trials_dev", "trials_test")
 DEGRADED = ("trials_test_tel", "trials_test_babble10")
 # (corpus, settings, enrollment options, lists); 2,000 of the 5,800 false claims of trials_open are by people who are
-# not enrolled, and all of those of unseen.
+# not enrolled, as are all false claims of unseen.
 RUNS = (
     ("commands30", "default", EVERYBODY, (*CLEAN, *DEGRADED)),
     ("commands30", "default", OPEN, ("trials_open",)),
@@ -85,7 +85,7 @@ def unseen_list(corpus: Path, out: Path) -> Path:
 def run(
     corpora: Path, work: Path, *, quick: bool, only: str | None, settings: Path | None = None
 ) -> list[dict[str, Any]]:
-    """Enroll and evaluate everything; one row a corpus, settings and list."""
+    """Enroll and evaluate everything; return one row for each corpus, settings and list."""
     rows: list[dict[str, Any]] = []
     work.mkdir(parents=True, exist_ok=True)
     for number, (corpus, config, options, lists) in enumerate(RUNS):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What each way of reading Reuters' stories moves of the errors of Platt 1999, Table 2.
+"""Effect of each way of reading Reuters' stories on the errors of Platt 1999, Table 2.
 
     pip install '.[docs]'          # snowballstemmer comes with Sphinx
     python -m benchmarks.reuters_readings --tables TABLES [--jobs N] [--json OUT]
 
-The paper takes 300 words a category and does not say how text became words. One thing at a time is changed of
-the reading of ``benchmarks.papers platt1999``, and the errors of the raw machines are counted, all 118 together. These
-are counts on the test documents: none was chosen to be ours.
+The paper takes 300 words a category and does not say how text became words. One thing at a time is changed in the
+reading of ``benchmarks.papers platt1999``, and the errors of all 118 raw machines are added up. These counts are on the
+test documents, so they were not used to choose a reading.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stems(text: str) -> list[str]:
 
 
 def with_title_apart(words: Words, text: str) -> list[str]:
-    """Return the words of a story, those of the title as other words than the same in the body."""
+    """Return the words of a story; a word of the title counts as different from the same word in the body."""
     title, _, body = text.partition("\n")
     return [f"title {word}" for word in words(title)] + words(body)
 

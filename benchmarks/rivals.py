@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What it costs to keep pair machines against each speaker's hardest rivals alone: errors, bytes and time.
+"""Cost of cohorts: errors, bytes and time with pair machines against each speaker's most similar speakers only.
 
     python benchmarks/rivals.py CORPORA [--rivals 10 20 50 100 all] [--jobs N] [--json OUT]
 
@@ -33,11 +33,11 @@ from pipeline.verification.verifier import Verifier
 
 SYSTEMS = ("worst_rival", "refined_worst_rival", "poao", "rpoao", "supervector_rival", "gmm_rival", "fused")
 RIVALS = ("10", "20", "50", "100", "all")
-CLAIMS = 20  # of which the time is taken
+CLAIMS = 20  # that are timed
 
 
 def claim_times(path: Path, trials: list[Trial], root: Path) -> dict[str, float]:
-    """Return the medians of opening the store for one claim, cold, and of scoring one utterance's frames then."""
+    """Return the median times of opening the store for one claim, cold, and then of scoring one utterance's frames."""
     opened, scored = [], []
     for trial in [t for t in trials if t.target][: 2 * CLAIMS : 2]:
         started = time.perf_counter()

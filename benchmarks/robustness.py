@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Error rates when speech is not as it was enrolled: noise, other voices, telephones, codecs, rooms, short speech.
+"""Error rates in conditions unlike the enrollment's: noise, other voices, telephones, codecs, rooms, short speech.
 
     pip install '.[bench]'
     python benchmarks/robustness.py CORPORA [--config NAME] [--set KEY=VALUE] [--list NAME] [--only GLOB] [--quick]
                                             [--rows GLOB] [--jobs N] [--json OUT]
 
 CORPORA holds commands30 (docs/results.md says what it is). Its speakers are enrolled from clean speech once, and once
-for each row that enrolls otherwise; each row verifies the files of one list (trials_dev), made worse as the row says
-and written as FLAC with the same names. --only picks speakers, as claims and as voices; --quick takes a handful of
-rows, --rows those whose names match.
+for each row that enrolls otherwise; each row verifies the files of one list (trials_dev), degraded as the row says and
+written as FLAC with the same names. --only picks speakers, as claims and as voices; --quick takes a handful of rows,
+--rows those whose names match.
 
-- Ratios are of mean squares over a whole file. Babble is six voices of speakers other than the one who speaks, the one
-  who is claimed perhaps among them: what they say in other files of the list, so that no machine has heard it, even in
-  the babble of its own copies; around what is enrolled, what they say in enrollment clips.
+- Ratios are of mean squares over a whole file. Babble is six voices other than the one who speaks; the claimed speaker
+  may be among them. For files to verify it comes from other files of the list, so that no machine was trained on it,
+  not even as babble in augmented versions; for files to enroll it comes from enrollment clips.
 - Codecs run at libsndfile's own quality. Rooms are shoeboxes by the image method, their RT60 by Sabine's formula
   (measured on the responses: 0.27 to 0.32 and 0.61 to 0.85 s). The microphone is far: echoes carry most of the energy.
-- "n s of audio" is the middle of a file, or of the files of that speaker from this one on, joined. What is too short
-  for ``scoring.min_seconds`` is scored all the same in these rows: only files without any speech are not.
-- Enrollment of n seconds takes clips by lot until they last so long, pauses included.
+- "n s of audio" is the middle of a file, or of the files of that speaker from this one on, joined. In these rows, files
+  with less speech than ``scoring.min_seconds`` are scored, too; only files without any speech are not.
+- Enrollment of n seconds draws clips at random until they last so long, pauses included.
 
 A row gives the equal error rate of the settings' own scoring system over the trials that could be scored, how many
 could not, and false accepts and rejects at the threshold that enrollment found.
@@ -60,13 +60,13 @@ RT60_SECONDS = (0.3, 0.6)
 TRIAL_SECONDS = (0.5, 1, 2, 3, 5)
 ENROLL_SECONDS = (5, 10, 30, 100)
 QUICK = ("clean", "babble, 10 dB", "telephone", "1 s of audio", "clean, enrolled by telephone")
-BABBLE_CLIPS = 40  # of a speaker: enough voices to choose from, and 30 speakers' fit into memory
-ROOMS = 8  # for each RT60; a file is heard in one of them
+BABBLE_CLIPS = 40  # of a speaker: enough babble to choose from, and those of 30 speakers fit into memory
+ROOMS = 8  # for each RT60; a file is placed in one of them
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Where a recording is made worse: its ``rate`` in Hz, its own randomness, what other people say."""
+    """Inputs of a degradation: the recording's ``rate`` in Hz, its random generator, the speech of other people."""
 
     rate: int
     rng: np.random.Generator
@@ -169,7 +169,7 @@ def read(path: Path) -> tuple[Samples, int]:
 
 
 def write(path: Path, samples: Samples, rate: int) -> None:
-    """Write 24-bit FLAC whatever the name says; turned down if it would be clipped, which changes no feature."""
+    """Write 24-bit FLAC whatever the suffix; attenuate it if it would be clipped, which changes no feature."""
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, samples / max(1.0, np.abs(samples).max(initial=0.0)), rate, format="FLAC", subtype="PCM_24")
 
@@ -186,7 +186,7 @@ def voice_of(path: str) -> str:
 
 
 class Bench:
-    """One corpus, list and settings: conditions to rows. Stores and changed audio go to ``work``."""
+    """Measurement of conditions with one corpus, list and settings. Stores and changed audio go to ``work``."""
 
     def __init__(
         self, root: Path, trials: Iterable[Trial], config: Config, *, only: str, work: Path, jobs: int
@@ -242,7 +242,7 @@ class Bench:
         return self._stores[key]
 
     def _clips(self, speaker: str, seconds: float | None) -> list[Utterance]:
-        """Return enrollment clips, all of them or by lot until they last ``seconds``; the last one is cut to fit."""
+        """Return all enrollment clips, or clips drawn until they last ``seconds``, the last one cut to fit."""
         clips = list(self.speakers[speaker])
         if seconds is None:
             return clips
@@ -256,7 +256,7 @@ class Bench:
         return sorted(chosen, key=lambda clip: clip.path)
 
     def _changed(self, clips: Sequence[Utterance], change: Change, folder: Path) -> list[Utterance]:
-        """Write the same clips, made worse, to ``folder``."""
+        """Write the same clips, degraded, to ``folder``."""
         changed = []
         for clip in clips:
             path = clip.path.relative_to(self.root)
@@ -266,7 +266,7 @@ class Bench:
         return changed
 
     def recordings(self, condition: Condition, folder: Path) -> Path:
-        """Return the root of the files to verify: the corpus itself, or ``folder`` with what becomes of them."""
+        """Return the root of the files to verify: the corpus itself, or ``folder`` with the degraded files."""
         if condition.verify is None and condition.seconds is None:
             return self.root
         for path in self.paths:
@@ -277,7 +277,7 @@ class Bench:
         return folder
 
     def _lasting(self, path: str, seconds: float | None) -> tuple[Samples, int]:
-        """Return a file or its middle ``seconds``; if it is shorter, those of it and the files that follow, joined."""
+        """Return a file or its middle ``seconds``; if it is too short, the middle of it and the next files, joined."""
         samples, rate = read(self.root / path)
         if seconds is None:
             return samples, rate
@@ -290,7 +290,7 @@ class Bench:
         return middle(samples, round(seconds * rate)), rate
 
     def _scene(self, path: str, speaker: str, rate: int, said: Mapping[str, Samples]) -> Scene:
-        """Return the scene of a file, by randomness of its own: every ratio adds the same noise."""
+        """Return the scene of a file, with a random generator of its own: the same noise is added at every ratio."""
         return Scene(rate, self._rng(path), [samples for name, samples in said.items() if name != speaker])
 
     @cached_property
@@ -312,7 +312,7 @@ class Bench:
 
 
 def scoring_however_short(config: Config) -> Config:
-    """Return the same settings without a least length of speech."""
+    """Return the same settings without a minimum length of speech."""
     return config.model_copy(update={"scoring": config.scoring.model_copy(update={"min_seconds": 0.0})})
 
 
@@ -322,7 +322,7 @@ def equal_error_rate(target: Samples, nontarget: Samples) -> float | None:
 
 
 def percent(share: float | None) -> float | None:
-    """Return a share in percent; None for none."""
+    """Return a share in percent; None if there is no share."""
     return None if share is None else 100 * share
 
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""How fast it is, against peers in the same run: one flat JSON object and a Markdown table.
+"""Speed, compared with peers in the same run: one flat JSON object and a Markdown table.
 
     python benchmarks/run.py [--only train,claim,features,gemm,stream,growth,waiting] [--quick] [--corpora DIR]
                              --json OUT [--markdown OUT]
 
---corpora is a folder with libri158 and commands30, the corpus of what people wait for; without it the demo corpus's
-voices and voices made of them stand in. --quick ends
-within five minutes on two cores. benchmarks/SPEED.md says what the keys mean. Each part runs in a process of its own,
-BLAS on one thread.
+--corpora is a folder with libri158 and commands30 (for the part "waiting"); without it the demo corpus's voices, and
+voices made of them, stand in. --quick ends within five minutes on two cores. benchmarks/SPEED.md explains the keys.
+Each part runs in a process of its own, with BLAS on one thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables in Markdown: what a benchmark prints, and the pages beside it hold."""
+"""Tables in Markdown, as the benchmarks print them and the pages beside them show them."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def _line(cells: Sequence[object]) -> str:
 
 
 def decimals(*values: float | None) -> list[str]:
-    """Return each value with two decimals, a dash for what there is none of."""
+    """Return each value with two decimals, and a dash for a missing one."""
     return ["-" if value is None else f"{value:.2f}" for value in values]

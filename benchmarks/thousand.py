@@ -7,7 +7,7 @@ CORPORA holds libri158. Enrolled are its 158 speakers and, up to the number aske
 recordings played faster or slower, which moves pitch and formants together. Made voices are enrolled and nobody claims
 them. The list ``trials`` is verified with everybody enrolled, and with the 158 alone; the difference of the error rates
 has a 95 percent interval by paired bootstrap over speakers. Then one more voice is added by the command line. Memory is
-the most that the enrolling process held, as the system counts it, by the end of each stage.
+the most that the enrolling process had held by the end of each stage, as the system reports it.
 """
 
 from __future__ import annotations

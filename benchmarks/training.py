@@ -10,11 +10,11 @@ OneClassSVM(kernel="rbf") to each speaker, at the same C, nu, gamma and toleranc
 the solver does the same on one and on two threads. Each repetition times all three; the reported ratios are the median,
 minimum and maximum of elapsed time. The ratio of processor time on one thread does not depend on other programs.
 
-Every machine's margins are then compared on speech frames of the utterances to be verified. Beside these rows:
-a few one-vs-rest machines over all speakers of libri158 (--rest), on one thread; adding one speaker to populations of
-it (--adding, sizes with the new speaker), which must give the same bits as training all; the dual objectives and the
-duality gaps on problems made up at random (--random); and what the first training of an installation costs, that is
-compiling, and later reading what was compiled from numba's cache.
+Every machine's margins are then compared on speech frames of the utterances to be verified. Beside these rows: a few
+one-vs-rest machines over all speakers of libri158 (--rest), on one thread; adding one speaker to populations of it
+(--adding, sizes with the new speaker), which must give the same bits as training all; the dual objectives and the
+duality gaps on problems made up at random (--random); and the time that the first training of an installation takes to
+compile the kernels, and later ones to read them from numba's cache.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ def objectives(gram: np.ndarray, labels: np.ndarray, coef: np.ndarray, bias: flo
 
 
 def first_training() -> dict[str, float]:
-    """Return the seconds to import the kernels in a new process: with an empty cache, and with what that left in it."""
+    """Return the seconds to import the kernels in a new process, first with an empty cache, then with a filled one."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"NUMBA_CACHE_DIR": folder}
         seconds = [

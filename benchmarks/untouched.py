@@ -13,8 +13,8 @@ evaluates by the command line as a user would, and prints error rates of the def
   clips or more: two thirds of the clips are enrolled, the others joined to phrases of three words.
 
 Dev and test have no common speakers. The last quarter of a part's speakers is not enrolled: ``trials`` has claims among
-the enrolled, ``open`` the same target trials and claims by these unknown impostors. Settings are for the dev part to be
-chosen on; whatever was tried on a test part has made it a dev part.
+the enrolled, ``open`` the same target trials and claims by these unknown impostors. Settings may be chosen on the dev
+part only: a test part on which settings were tried is a dev part.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Speakers = dict[str, tuple[list[Path], list[list[Path]]]]
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive at ``address`` with its SHA-256; ``parts`` maps dev and test to what chooses them."""
+    """An archive at ``address`` with its SHA-256; ``parts`` maps dev and test to the names that select them."""
 
     address: str
     sha256: str
@@ -108,7 +108,7 @@ def speech_commands(root: Path, part: str) -> Speakers:
     found: Speakers = {}
     for speaker, paths in sorted(clips.items()):
         if len(paths) >= LEAST_CLIPS:
-            # Words come in the order of the alphabet: every third clip is verified, so that both have all words.
+            # Clips are in alphabetical order of their words; every third is verified, so both sides have all words.
             verified = paths[2::3]
             phrases = [verified[k : k + WORDS] for k in range(0, len(verified) - WORDS + 1, WORDS)]
             found[speaker] = [path for k, path in enumerate(paths) if k % 3 != 2], phrases

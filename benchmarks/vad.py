@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Voice activity detection in rumble, hum and noise: what it passes, and what that does to verification.
+"""Voice activity detection in rumble, hum and noise: the frames that pass, and the effect on verification.
 
     python benchmarks/vad.py CORPORA [--jobs N] [--json OUT]
 
 CORPORA holds commands30. For each band in which the level of a frame is measured, its speakers are enrolled from clean
-speech with small supervector machines, and half the files of trials_dev are verified, made worse as
+speech with small supervector machines, and half the files of trials_dev are verified, degraded as
 ``robustness.py`` does it. A row gives the equal error rate of the trials that could be scored, the files that could
 not, and the share of frames that pass: of those that the level of the whole band passes in the clean file (hits), and
 of the others (false alarms).

@@ -4,9 +4,9 @@
     python benchmarks/wolves.py CORPORA [--inputs N] [--store STORE] [--json OUT]
 
 CORPORA holds commands30 and libri158 (docs/results.md says what they are). The 30 speakers of commands30 are enrolled
-with the default settings, or STORE holds them already. Each of eight kinds of input, drawn anew for each of N / 8, is
-about 3 s long: noise in bursts, music, tones, formant synthesis, speech of espeak-ng (apt-get install espeak-ng) in all
-its languages, and libri158's strangers: through a noise vocoder, through a vocoder of pulses at a drawn pitch, and at a
+with the default settings, or STORE holds them already. N / 8 inputs of each of eight kinds are drawn, each about 3 s
+long: noise in bursts, music, tones, formant synthesis, speech of espeak-ng (apt-get install espeak-ng) in all its
+languages, and libri158's strangers: through a noise vocoder, through a vocoder of pulses at a drawn pitch, and at a
 drawn speed through a drawn equaliser. Inputs without enough speech for a score are counted and drawn again. Each other
 one is claimed for all 30 speakers, at the default threshold.
 
@@ -139,7 +139,7 @@ def espeak(*options: str) -> bytes:
 
 @cache
 def listed(kind: str, pattern: str) -> list[str]:
-    """Return what ``pattern`` finds in the lines of a list of espeak-ng's voices."""
+    """Return the matches of ``pattern`` in the lines of a list of espeak-ng's voices."""
     return re.findall(pattern, espeak(kind).decode(), flags=re.MULTILINE)
 
 
@@ -193,7 +193,7 @@ OF_STRANGERS: dict[str, Callable[[Array, Draw], Array]] = {
 
 
 def of_strangers(files: list[Path], change: Callable[[Array, Draw], Array]) -> Callable[[Draw], Array]:
-    """Return what draws a stranger's recording and changes it."""
+    """Return a function that draws a stranger's recording and changes it."""
 
     def make(draw: Draw) -> Array:
         samples, rate = soundfile.read(files[draw.integers(len(files))])

@@ -51,7 +51,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True}
 python_maximum_signature_line_length = 100
-# Types in signatures that no page documents: of other projects, whose inventories would have to be fetched, and what
-# stays inside the package. Docstrings name things in plain text.
+# Types in signatures that no page documents: types of other projects, whose inventories would have to be fetched, and
+# types that stay inside the package. Docstrings name things in plain text.
 nitpick_ignore_regex = [("py:.*", ".*")]
 linkcheck_timeout = 10

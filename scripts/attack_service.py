@@ -4,11 +4,12 @@
     python scripts/attack_service.py --streams 64 --json attacks.json
     python scripts/attack_service.py --only drips packed_uploads
 
-Voices of data/demo are enrolled into a store in a temporary folder. The attacks that aim at everybody's time run
-against a service that also serves --streams honest streams in real time, and /healthz ten times a second; the
-JSON has what those saw meanwhile, and ``quiet`` what they saw without an attack. The others have services of their own.
-``held`` says whether an attack ended as it must, ``in_time`` whether honest callers were answered in time: where
-nothing else uses the processors. Ends with 1 if an attack did not end as it must.
+Voices of data/demo are enrolled into a store in a temporary folder. Attacks that aim to delay other callers run
+against a service that also serves --streams honest streams in real time, and /healthz ten times a second. The JSON has
+the delays of these callers during each attack, and under ``quiet`` those without an attack. The other attacks have
+services of their own. ``held`` says whether an attack ended as it must, ``in_time`` whether honest callers were
+answered in time, which only means something if nothing else uses the processors. Ends with 1 if an attack did not end
+as it must.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ PARTS = {attacks_on_time: beside, attacks_on_decisions: alone, attacks_on_proces
 
 
 def main() -> int:
-    """Attack, and print how each attack ended; 1 if one did not end as it must."""
+    """Attack, and print how each attack ended; return 1 if one did not end as it must."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [attack.__name__ for module in PARTS for attack in module.ATTACKS]
     parser.add_argument("--streams", type=int, default=64)

@@ -1,4 +1,4 @@
-"""A service to attack, in a process of its own, and what its attackers send."""
+"""A service to attack, in a process of its own, and the requests and audio that its attackers send."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def voice(name: str, kind: str = "verify") -> bytes:
 
 @cache
 def long_speech(seconds: float, **how: str) -> bytes:
-    """Return speech of two demo voices, again and again, as a file of the ``format`` and ``subtype``. Made once."""
+    """Return speech of two demo voices, repeated, as a file of the ``format`` and ``subtype``; it is made only once."""
     voices, rate = recordings_of(DEMO / "enroll")
     speech = np.resize(np.concatenate([voices["anna"], voices["lars"]]), int(seconds * rate))
     file = io.BytesIO()

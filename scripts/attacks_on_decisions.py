@@ -1,4 +1,4 @@
-"""Attacks on what a service decides, tells and keeps."""
+"""Attacks on the decisions of a service, on what it discloses, and on what it keeps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.store.store import Store
 
 
 async def many_tries(target: Target) -> Result:
-    """Finding 3: 250 claims by a token with the scope verify: what they are told, and how many are heard."""
+    """Finding 3: 250 claims by a token with the scope verify: what the answers disclose, and how many are scored."""
     began = time.monotonic()
     answers = [await target.verify(HOSTILE, voice("marta"), claim="hugo") for _ in range(250)]
     heard = [answer.json() for answer in answers if answer.status_code == 200]
@@ -33,7 +33,7 @@ async def many_tries(target: Target) -> Result:
 
 
 async def chosen_rules(target: Target) -> Result:
-    """Finding 9: the caller's own rule of decision, and another system."""
+    """Finding 9: the caller chooses the decision rule, or another system."""
     async with AsyncExitStack() as stack:
         early = {"miss": 0.0001, "false_accept": 0.499}
         _, rule = await target.stream(stack, HOSTILE, claim="anna", early=early)
@@ -81,7 +81,7 @@ def _fingerprints_of(target: Target, speaker: int) -> int:
 
 
 async def many_fingerprints(target: Target) -> Result:
-    """Finding 7: 100,000 accepted calls of others, and then a hello."""
+    """Finding 7: fingerprints of 100,000 accepted calls of other speakers, and then a hello."""
     await target.verify(HONEST, voice("bruno"), claim="bruno")
     with closing(sqlite3.connect(target.folder / "log.jsonl.fingerprints")) as database, database:
         prints = os.urandom(1200)
@@ -116,7 +116,7 @@ async def odd_names(target: Target) -> Result:
 
 
 async def told_paths(target: Target) -> Result:
-    """Finding 14: fingerprints that cannot be read, and what the caller is told of them."""
+    """Finding 14: fingerprints that cannot be read, and the error that the caller gets."""
     file = target.folder / "log.jsonl.fingerprints"
     kept = file.read_bytes() if file.exists() else None
     file.write_bytes(b"no database" * 1000)

@@ -19,7 +19,7 @@ RESTORES = 6
 
 
 async def killed(store: Path, folder: Path) -> Result:
-    """Finding 8: SIGKILL and SIGHUP while somebody is being enrolled; what is left of processes and voices."""
+    """Finding 8: SIGKILL and SIGHUP during an enrollment; which processes and audio are left afterwards."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # which nohup has ignored, here and in what is started
     result = {name: await _ended_by(name, store, folder) for name in ("SIGKILL", "SIGHUP")}
     ended = all(not table["children_left"] and table["folders_after_the_next_start"] == 1 for table in result.values())
@@ -57,7 +57,7 @@ async def _ended_by(name: str, store: Path, folder: Path) -> Result:
 
 
 async def restored(store: Path, folder: Path) -> Result:
-    """Finding 10: a backup put back over a live store, each of several times with six streams."""
+    """Finding 10: a backup restored over a live store several times, each time with six streams open."""
     copy = folder / "backup"
     command = [*COMMAND, "store"]
     subprocess.run([*command, "backup", str(store), str(copy)], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""Attacks on the time that a service has for others, and on its room."""
+"""Attacks that delay other callers, or use up the space for uploads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE = partial(long_speech, 5 * 2**20 / 16_000, format="WAV", subtype="PCM_16")
 
 
 def prepare() -> None:
-    """Make the audio of the attacks, which would take six seconds of a core from the service."""
+    """Make the audio of the attacks beforehand: it takes six seconds of a core, which the service would lack later."""
     LONG()
     LARGE()
 
@@ -39,7 +39,7 @@ async def unusual_rates(target: Target) -> Result:
 
 
 async def packed_uploads(target: Target) -> Result:
-    """Finding 2: two uploads of packed silence, left after 1.5 s, then five small ones; an honest file between."""
+    """Finding 2: two uploads of packed silence, abandoned after 1.5 s, then five small ones; an honest file between."""
     waits, statuses = [], set()
     for count, seconds, size in ((2, 599.0, 758_626), (5, 30.0, 43_000)):
         packed = packed_flac(seconds, size)
@@ -77,7 +77,7 @@ async def drips(target: Target) -> Result:
 
 
 async def long_enrollment(target: Target) -> Result:
-    """Finding 5: two hours of audio to enroll at once, then what is allowed; a removal behind it."""
+    """Finding 5: two hours of audio to enroll at once, then as much as is allowed, with a removal queued behind."""
     files = [("files", LONG())]
     async with target.client(ENROLLS) as client, target.client(ADMIN) as admin:
         much = await client.post("/speakers/much", files=files * 12)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Break speaker stores in earnest: kill writers, let many processes at one store, damage audio and store files.
+"""Try to break speaker stores: kill writers, let many processes use one store, damage audio and store files.
 
     python scripts/break_store.py --kills 500 --seconds 60 --mutations 20000 --seed 0 --json broken.json
 
 Everything happens in a temporary folder, on stores made there from the demo corpus and from numbers. What must hold:
 
-- a writer that is killed leaves the old store or the new one, in every number, and the next writer leaves nothing over;
-- readers beside writers see whole revisions only, and in the end everybody is there who was enrolled and not removed;
+- a writer that is killed leaves the old store or the new one, in every number, and the next writer leaves no file over;
+- readers beside writers see whole revisions only, and in the end exactly those enrolled and not removed are there;
 - a damaged file is refused by an error of this project, within 2 s of computing, in 200 MiB more than at rest, and a
   store that was tampered with is never read from.
 
-Writes what was found as JSON and ends with exit code 1 if any of this does not hold. POSIX only.
+Writes the findings as JSON and ends with exit code 1 if any of this does not hold. POSIX only.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MEMORY = 200.0  # MiB over what a process holds at rest
 
 @contextlib.contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Tell on the error output how long it took."""
+    """Print on standard error how long the block took."""
     started = time.perf_counter()
     yield
     print(f"{what}: {time.perf_counter() - started:.0f} s", file=sys.stderr)
 
 
 def main() -> None:
-    """Break, tell what was found, and end with 0 if everything held."""
+    """Run the harnesses, write the findings, and return 0 if everything held."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seconds", type=float, default=60.0, help="of two writers and six readers at one store")

@@ -25,7 +25,7 @@ FORGIVEN_SECONDS = 0.5  # at the beginning of a stream, while the machines of it
 
 
 class Sample(NamedTuple):
-    """What one caller saw ``at`` a time (monotonic): a delay in seconds, or a failure in words."""
+    """An observation of one caller ``at`` a time (monotonic): a delay in seconds, or a failure in words."""
 
     at: float
     kind: str
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
 
 
 class Honest:
-    """So many streams of a ``token``, until ``end``; each claims to be the speaker whose recordings it sends."""
+    """Streams with one ``token``, until ``end``; each claims to be the speaker whose recordings it sends."""
 
     def __init__(self, url: str, token: str, folder: Path, names: Sequence[str], streams: int) -> None:
         context = get_context("spawn")
@@ -44,7 +44,7 @@ class Honest:
         self._pipe.recv()  # every stream is ready
 
     def end(self) -> list[Sample]:
-        """End them, and return what they saw."""
+        """End the streams, and return their observations."""
         self._pipe.send(None)
         samples: list[Sample] = self._pipe.recv()
         self._process.join()
@@ -52,7 +52,7 @@ class Honest:
 
 
 def seen(samples: list[Sample], since: float, until: float) -> dict[str, Any]:
-    """Return percentiles, in milliseconds, of what was seen between two times."""
+    """Return percentiles, in milliseconds, of the delays between two times."""
     table: dict[str, Any] = {}
     for kind in ("update", "healthz"):
         delays = np.array([s.seconds for s in samples if s.kind == kind and since <= s.at < until and not s.failure])

@@ -4,9 +4,9 @@
     python scripts/hostile_connections.py --connections 1000 --json hostile.json
 
 Voices of data/demo are enrolled (--store takes a copy of a store instead). Connections of every kind in ``attacks``
-come mixed, many at a time, while an honest caller requests /healthz. At the end the same file must have the same score,
-the store the same bytes, and the server as many open sockets as at the start. Connections that send no
-request, or one slowly, and floods of pings are left to a proxy (docs/service.md).
+are opened in mixed order, many at a time, while an honest caller requests /healthz. At the end the same file must have
+the same score, the store the same bytes, and the server as many open sockets as at the start. Connections that send no
+request, or send one slowly, and floods of pings are left to a proxy (docs/service.md).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def prepared(folder: Path, store: Path | None) -> Path:
 
 
 def main() -> int:
-    """Attack, and print the findings; 1 if anything was wrong."""
+    """Attack, and print the findings; return 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=1000)
     parser.add_argument("--store", type=Path)

@@ -3,14 +3,14 @@
 
     python scripts/load_test.py --streams 64 --seconds 60 --json load.json
 
-Fifty speakers of libri158 are enrolled first where the corpora stand beside the checkout (or CORPORA names them), else
+Fifty speakers of libri158 are enrolled first if the corpora are beside the checkout (or CORPORA names them), otherwise
 the voices of data/demo; --store takes an existing store, with --audio for the speech. Each stream claims one of the
-speakers and sends speech in chunks of --chunk-ms, at the pace of a microphone and out of step with the others. With
---enroll, a folder of speakers, those who are not in the store are enrolled meanwhile, one after another.
+speakers and sends speech in chunks of --chunk-ms, at the pace of a microphone and out of step with the others.
+--enroll names a folder of speakers: those who are not in the store are enrolled meanwhile, one after another.
 
 The JSON holds ``dropped`` (chunks that no update covers), ``p95_ms`` (from the sending of a chunk to the update that
-covers it), ``rss_growth_mib`` (of the server, from a quarter of the time to the end) and ``enroll_seconds``, of each
-enrollment.
+covers it), ``rss_growth_mib`` (growth of the server's memory from a quarter of the time to the end) and
+``enroll_seconds`` (of each enrollment).
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def summary(tally: Tally, before: float, after: float, speakers: int, options: a
 
 
 def main() -> int:
-    """Run the test and print the results; 1 if a chunk was dropped."""
+    """Run the test and print the results; return 1 if a chunk was dropped."""
     options = parsed()
     with tempfile.TemporaryDirectory() as folder:
         store, audio = (options.store, options.audio) if options.store else prepared(Path(folder), options.corpora)

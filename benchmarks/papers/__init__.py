@@ -1,1 +1,1 @@
-"""The papers' published tables again: data, one module a paper, and the command ``python -m benchmarks.papers``."""
+"""Reproduction of the papers' tables: data, one module per paper, and the command ``python -m benchmarks.papers``."""

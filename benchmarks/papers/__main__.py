@@ -1,4 +1,4 @@
-"""Repeat one paper's experiment, its numbers beside the published ones.
+"""Repeat one paper's experiment and show its numbers beside the published ones.
 
     python -m benchmarks.papers platt1999|lin2007|implied2020 --out DIR [--tables DIR] [--jobs N]
     python -m benchmarks.papers xin2002 --corpus DIR --out DIR [--trials FILE] [--speakers N] [--set KEY=VALUE]
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace, progress: Callable[[str, int, int], None]
 
 @contextmanager
 def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function progress(stage, just done, in all) that draws a bar a stage on standard error."""
+    """Yield a function progress(stage, just done, in all) that draws one bar per stage on standard error."""
     from tqdm import tqdm
 
     drawn: dict[str, tqdm] = {}

@@ -1,7 +1,7 @@
 """Nalbantov and Ivanov 2020 again: implied posteriors in the plane and on German credit, beside Platt's.
 
 The reference machine's C and gamma are missing from our copy of the paper. They are chosen here by cross-validation on
-the training half alone; what any other choice on the grid gives stands beside.
+the training half alone; the results of every other choice on the grid are given, too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def reproduce(
 ) -> Outcome:
     """Return all three calibration scores and both AUCs on German credit, and their dependence on C and gamma.
 
-    ``tables`` gives German credit. ``jobs`` threads. ``progress`` is called as progress(stage, just done, in all).
+    ``tables`` gives German credit, ``jobs`` is the number of threads, ``progress`` is called as progress(stage, just
+    done, in all).
     Raises InputError for data that cannot be had.
     """
     tell = progress or (lambda _stage, _done, _total: None)
@@ -195,7 +196,7 @@ def _pair(name: str, classifier: Any, half: Halves, note: str = "") -> list[Row]
 
 
 def _score_of_truth(posterior: Array) -> float:
-    """Return the mean calibration score of ``posterior`` (n,) where classes are drawn from it: the bias of 500 rows."""
+    """Return the mean calibration score of ``posterior`` (n,) over classes drawn from it: the bias with 500 rows."""
     draws = np.random.default_rng(0).random((DRAWS, len(posterior))) < posterior
     return float(np.mean([calibration_score(posterior, classes) for classes in draws]))
 

@@ -111,7 +111,7 @@ def worked_example() -> WorkedExample:
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Two machines of the plane with crossing lines: ``rows`` (n, 2), and of each line what eq. 11 says along it.
+    """Two machines of the plane with crossing lines: ``rows`` (n, 2), and for each line its posterior by eq. 11.
 
     ``lines`` (2, 3) are a, b, c of a x + b y + c = 0, and ``at`` (2,) lies on both.
     """
@@ -165,7 +165,7 @@ def search(half: Halves, at: tuple[int, int]) -> Setting:
 
 
 def best(settings: Sequence[Setting], criterion: Criterion) -> Setting:
-    """Return the setting of the highest cross-validated criterion; of equals the smallest C, then gamma."""
+    """Return the setting with the highest cross-validated criterion; among equals the smallest C, then gamma."""
     return min(settings, key=lambda s: (-round(getattr(s, criterion), 9), s.log2_c, s.log2_gamma))
 
 

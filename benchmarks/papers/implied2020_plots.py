@@ -76,7 +76,8 @@ def plot_reweighting(
 ) -> Figure:
     """Plot two machines, a panel each, and both together where their lines cross, ``at`` (2,).
 
-    ``lines`` (2, 3), ``weights`` (2,) and the ``posteriors`` (2,) along them are of each. The paper's Figs. 1 to 3.
+    ``lines`` (2, 3), ``weights`` (2,) and ``posteriors`` (2,) along the lines have one entry per machine. The paper's
+    Figs. 1 to 3.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(PAGE_INCHES, 2.6 + (0.2 if title else 0.0)), layout="constrained")
@@ -121,7 +122,7 @@ def plot_posteriors(
 ) -> Figure:
     """Plot the predictions for the first point, and both posteriors (n,) against the margins (n,) of one machine.
 
-    ``answers`` (L,) are those of machines that give the positive class the ``weights`` (L,). The paper's Figs. 10, 11.
+    ``answers`` (L,) are of machines that give the positive class the ``weights`` (L,). The paper's Figs. 10, 11.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(PAGE_INCHES, 2.3 + (0.2 if title else 0.0)), layout="constrained")
@@ -141,7 +142,7 @@ def plot_posteriors(
 def plot_calibration(methods: Sequence[Scored], positive: Flags, *, title: str = "") -> Figure:
     """Plot shares of positives in ten even bins of the score (larger dots: more trials) and isotonic regression.
 
-    One panel a method; on the dotted line scores are as they should be. The paper's Fig. 12.
+    One panel per method; scores on the dotted line are perfectly calibrated. The paper's Fig. 12.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(PAGE_INCHES, 2.7 + (0.2 if title else 0.0)), layout="constrained")

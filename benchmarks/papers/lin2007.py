@@ -1,8 +1,8 @@
 """Lin, Lin and Weng 2007 again: two algorithms for Platt's sigmoid on 110 problems of sonar and 110 of shuttle.
 
 A problem is the decision values of an RBF machine for one C and gamma of a grid (section 4 of the paper). The paper
-does not say whether LIBSVM gave them for its own training rows or by cross-validation: both are here, the former as
-the table and the latter below it.
+does not say whether they are LIBSVM's decision values for its own training rows or by cross-validation: both are given
+here, the former as the table and the latter below it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two algorithms for the sigmoid over the grid of C and gamma: iterations, and what the one leaves above the other."""
+"""Two algorithms for the sigmoid over the grid of C and gamma: iterations, and the excess of one final objective."""
 
 from __future__ import annotations
 

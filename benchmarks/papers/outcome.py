@@ -1,4 +1,4 @@
-"""Results of a repeated experiment: rows of the paper's number and ours, notes, figures; and the files of them."""
+"""Results of a repeated experiment: rows with the paper's number and ours, notes and figures, and writing them."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def reproduce(
 ) -> Outcome:
     """Return Table 2 for ``tasks``, names of ``TASKS``, all by default.
 
-    ``jobs`` threads, a problem each. ``progress`` is called as progress(stage, problems just done, problems in all).
+    ``jobs`` threads take a problem each. ``progress`` is called as progress(stage, problems just done, problems in all).
     Raises InputError for an unknown task, and for data that cannot be had.
     """
     tell = progress or (lambda _stage, _done, _total: None)
@@ -138,7 +138,7 @@ def _rows(name: str, judged: Sequence[Judged]) -> list[Row]:
 
 
 def _share_held_out(judged: Sequence[Judged]) -> float:
-    """Return the share of Table 1's C that leaves least -log p on held-out training rows, all problems together."""
+    """Return the share of Table 1's C with the least -log p on held-out training rows, summed over problems."""
     return min(SHARES, key=lambda share: sum(one.held_out[share] for one in judged))
 
 
@@ -194,7 +194,7 @@ def _mcnemar(results: Results, one: str, other: str) -> tuple[float, str]:
 
 
 def _wilcoxon(results: Results, likelihood: str) -> tuple[float | str, str]:
-    """Return the P value, as text where it is no double, and which method the ranks are for."""
+    """Return the P value, as text where no double can hold it, and the method that the ranks favour."""
     from scipy.stats import rankdata
 
     excess = results.losses[SIGMOID] - results.losses[likelihood]

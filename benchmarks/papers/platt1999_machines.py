@@ -45,8 +45,8 @@ class Judged:
 def judge(task: Task, problem: Problem) -> Judged:
     """Train every method on the problem and score the test rows.
 
-    Without a positive training row there is nothing to train: the machine's margin is -1, its only solution. With one
-    there is nothing to cross-validate. Posteriors are then the same for every row (``even_share``).
+    Without a positive training row there is nothing to train: the machine's only solution is a margin of -1. With one
+    such row cross-validation is impossible. Posteriors are then the same for every row (``even_share``).
     """
     X, positive = problem.train
     truth = tuple(flags for _, flags in problem.tests)

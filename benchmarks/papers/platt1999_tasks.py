@@ -119,10 +119,10 @@ def words_of(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """How stories become rows, of which the paper says nothing.
+    """A way to turn stories into rows, about which the paper says nothing.
 
-    ``words`` makes words of a text. One counts that is in ``least_documents`` training documents; of these the
-    ``count`` most telling are taken.
+    ``words`` splits a text into words. Words in at least ``least_documents`` training documents count; of these, the
+    ``count`` most informative are taken.
     """
 
     words: Callable[[str], Sequence[str]] = words_of
@@ -147,7 +147,7 @@ def telling_words(X: Any, positive: Flags, count: int = WORDS) -> NDArray[np.int
     """Return columns (count,), rising, of X (n, d) of zeros and ones with most mutual information with the class (n,).
 
     Mutual information is that of two flags, sum of P(x, y) log P(x, y) / (P(x) P(y)) over the four cases (Dumais,
-    Platt, Heckerman and Sahami 1998). Of equally telling columns the first are taken.
+    Platt, Heckerman and Sahami 1998). Among equally informative columns the first are taken.
     """
     total = float(len(positive))
     with_word = np.asarray(X.sum(axis=0)).ravel()

@@ -20,7 +20,7 @@ def mcnemar(wrong_a: ArrayLike, wrong_b: ArrayLike) -> float:
     With n10 examples wrong by a alone and n01 by b alone: (|n01 - n10| - 1)^2 / (n01 + n10) against chi-square of one
     degree of freedom (Dietterich, Approximate statistical tests for comparing supervised classification learning
     algorithms, 1998), and exactly, by the binomial distribution, for fewer than 25 such examples. 1 where there is
-    none. Raises MetricError for arrays that are no flags of the same examples.
+    none. Raises MetricError for arrays that are not flags of the same examples.
     """
     from scipy.stats import binomtest, chi2
 
@@ -36,16 +36,16 @@ def mcnemar(wrong_a: ArrayLike, wrong_b: ArrayLike) -> float:
         return 1.0
     if differing < EXACT_BELOW:
         return float(binomtest(alone_a, differing, 0.5).pvalue)
-    # One, and no less than zero: equal counts are no evidence at all.
+    # The correction by one stops at zero: equal counts are no evidence at all.
     return float(chi2.sf(max(abs(alone_a - alone_b) - 1, 0) ** 2 / differing, df=1))
 
 
 def wilcoxon(losses_a: ArrayLike, losses_b: ArrayLike) -> float:
     """Return the two-sided P value of Wilcoxon's signed rank test for losses (n,) of the same examples, such as -log p.
 
-    It asks whether differences lie around zero, by their ranks: which of the two is better on more of the examples
-    counts, more than by how much. Equal losses say nothing and are left out; 1 where all are. Exact up to 50 examples
-    without ties, else by the normal approximation. Raises MetricError for losses that are not numbers of the same
+    By their ranks, it tests whether differences are centred on zero: being better on more examples counts more than
+    being better by much. Equal losses carry no information and are left out; 1 where all are equal. Exact up to 50
+    examples without ties, else by the normal approximation. Raises MetricError for losses that are not numbers of the same
     examples, or both infinite.
     """
     from scipy.stats import wilcoxon as signed_rank

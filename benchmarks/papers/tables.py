@@ -59,8 +59,8 @@ def read_adult(source: TableSource, name: AdultFile = "a9a") -> Table:
 def read_web(source: TableSource, name: WebFile = "w7a") -> Table:
     """Return Platt's web pages: X (n, 300) sparse, with empty rows; 1 is the category (3 % of the pages).
 
-    w8a has 49749 rows; w7a and w7a.t (24692, 25057) share it out, as w1a and w1a.t do (2477, 47272); every row of
-    w8a.t (14951) is in w7a.t too, so that w8a must not be trained on where w8a.t is the test. A w1a.t that is not in
+    w8a has 49749 rows, divided between w7a and w7a.t (24692, 25057), and between w1a and w1a.t (2477, 47272); every row
+    of w8a.t (14951) is in w7a.t too, so that w8a must not be trained on where w8a.t is the test. A w1a.t that is not in
     the folder is made from w8a and w1a. Raises InputError.
     """
     file = FILES[name]

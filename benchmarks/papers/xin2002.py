@@ -1,8 +1,8 @@
-"""Xin, Wu and Pan 2002 again: five systems on the YOHO protocol, over a corpus that the user has.
+"""Xin, Wu and Pan 2002 again: five systems on the YOHO protocol, on the user's own corpus.
 
 The paper takes the first 50 speakers of YOHO, 200 centroids each, and claims every verification utterance for every
-speaker. YOHO cannot be redistributed; its tree (ENROLL and VERIFY, SPHERE files) is read where a user has it, and any
-corpus of that shape can replace it. Settings are those of configs/paper.toml.
+speaker. YOHO cannot be redistributed: users who have it give its tree (ENROLL and VERIFY, SPHERE files), and any corpus
+of that layout can replace it. Settings are those of configs/paper.toml.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def reproduce(
 ) -> Outcome:
     """Return equal error rates of the paper's five systems, in percent, beside the paper's, and its figures 1 and 2.
 
-    ``corpus`` and ``trials`` are as for ``protocol_of``; ``speakers`` takes the first so many; ``overrides`` change
-    settings, as "features.kind=lpc" does. The machines are trained in a temporary folder. Raises InputError,
-    MetricError and what enrollment raises.
+    ``corpus`` and ``trials`` are as for ``protocol_of``; ``speakers`` is the number of first speakers to take;
+    ``overrides`` change settings, as in "features.kind=lpc". The machines are trained in a temporary folder. Raises
+    InputError, MetricError and what enrollment raises.
     """
     settings = load_config(find_config("paper"), overrides)
     protocol = protocol_of(corpus, trials, speakers)
@@ -92,8 +92,8 @@ def protocol_of(corpus: Path, trials: Path | None = None, speakers: int | None =
     """Return enrollment utterances and trials of a corpus, of its first ``speakers`` speakers, else of all.
 
     With a folder ENROLL (in any case) its speakers are enrolled, else ``corpus`` itself must be their folder. Without a
-    list, every utterance of the folder VERIFY is claimed for every enrolled speaker. With one, its claims are checked,
-    and only of files that have a target trial of one of these speakers: the paper's
+    list, every utterance of the folder VERIFY is claimed for every enrolled speaker. With one, its claims are scored,
+    but only on files that have a target trial of one of these speakers: the paper's
     impostors are other enrolled speakers. Raises InputError.
     """
     home = _folder(corpus, "enroll")

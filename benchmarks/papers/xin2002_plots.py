@@ -25,11 +25,11 @@ from pipeline.metrics import equal_error_rate, error_curve
 
 
 def plot_fa_fr(curves: Mapping[str, Scores], paper: Mapping[str, float], *, title: str = "") -> Figure:
-    """Plot false rejects against false accepts, both in percent on linear axes, a line a system.
+    """Plot false rejects against false accepts, both in percent on linear axes, one line per system.
 
     ``curves`` maps a system's name to its scores, or to a pair of target and nontarget score arrays; ``paper`` has
-    equal error rates in percent by the same names. A dot marks each curve's equal error rate, on the dotted line
-    FA = FR, a cross of the same colour the paper's. Tied scores are joined by a straight line. The axes end at four
+    equal error rates in percent by the same names. A dot on the dotted line FA = FR marks each curve's equal
+    error rate, a cross of the same colour the paper's. Tied scores are joined by a straight line. The axes end at four
     times the worst rate, 100 at most. Raises MetricError when there is no system, or scores that define no error rate.
     """
     pairs = score_pairs(curves)

@@ -1,7 +1,7 @@
-"""One claim and all claims on 2.4 s of speech, against what scikit-learn offers for the same machines. One thread.
+"""One claim and all claims on 2.4 s of speech, against scikit-learn's ways to evaluate the same machines. One thread.
 
-The machines on both sides are scikit-learn's own, put into the pool. Its sides are timed on margins alone, ours on
-margins and score.
+The machines on both sides are scikit-learn's own, put into the pool. scikit-learn is timed on margins alone, this
+package on margins and score.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.machines.pool import Pool
 
 
 def measure(options: Options) -> Figures:
-    """Measure seconds of every way to do it."""
+    """Measure the seconds of every way to score."""
     config = options.config()
     corpus = None if options.corpora is None else options.corpus / "enroll"
     books, frames = claim_scoring.codebooks(corpus, options.speakers, config)
@@ -73,12 +73,12 @@ def ratios(ours: dict[str, float], theirs: dict[str, float], *, headline: str) -
 
 
 def looped(machines: list[SVC], frames: np.ndarray) -> list[np.ndarray]:
-    """Return margins of one machine after another."""
+    """Return the margins, one machine after another."""
     return [machine.decision_function(frames) for machine in machines]
 
 
 def multiclass(pool: Pool, config: Config) -> SVC:
-    """Return scikit-learn's multi-class machine: inside, it is the machines of all pairs."""
+    """Return scikit-learn's multi-class machine, which consists of the machines of all pairs."""
     settings = config.machines
     machine = SVC(C=settings.C, gamma=0.5 / settings.sigma**2, decision_function_shape="ovo")
     return machine.fit(pool.centroids, pool.owner)

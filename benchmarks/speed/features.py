@@ -70,7 +70,7 @@ def speech(options: Options, rate: int) -> np.ndarray:
 
 
 def frames_of(samples: np.ndarray, config: Config) -> np.ndarray:
-    """Return windowed frames (T, L) as the stream makes them, but for pre-emphasis; none of them silent."""
+    """Return windowed frames (T, L) as the stream makes them, but without pre-emphasis; none of them silent."""
     settings = config.features
     view = np.lib.stride_tricks.sliding_window_view(samples, settings.frame_length)[:: settings.frame_step]
     # Digital silence has no Burg model; librosa would warn of it.
@@ -87,5 +87,5 @@ def front_end(samples: np.ndarray, config: Config) -> int:
 
 
 def models(frames: np.ndarray, config: Config) -> np.ndarray:
-    """Return the linear prediction alone, which is all that librosa does."""
+    """Return the linear prediction alone, which is all that librosa computes."""
     return lpc.levinson_durbin(lpc.autocorrelate(frames, config.features.order))

@@ -1,9 +1,8 @@
-"""How near the products of identification come to the machine's own float32 product of large squares. One thread.
+"""Rate of identification's float32 matrix products, as a share of the machine's rate on large squares. One thread.
 
-Every matrix product that the scorer makes is timed where it stands: frames go in as arrays of a kind that looks at the
-clock around each product, with the operands, the memory and the caches that the scorer has. Nothing of the scorer is
-copied here, and the exponentials between the products are not counted. Coefficients are made up: no product depends
-on their values.
+Every matrix product is timed inside the scorer: the frames are arrays of a class that reads the clock around each
+product, so operands, memory and caches are the scorer's own. Nothing of the scorer is copied here, and the exponentials
+between the products are not counted. Coefficients are made up: the time of a product does not depend on their values.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ KINDS = frozenset({"one_vs_one", "one_class"})
 class Timed(np.ndarray):
     """An array whose matrix products note (frames, inner length, columns, seconds) in ``Timed.noted``."""
 
-    __array_priority__ = 1.0  # so that what is joined to one is one
+    __array_priority__ = 1.0  # so that arrays joined to one are of this class, too
     noted: list[tuple[int, int, int, float]] = []  # noqa: RUF012
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **others: Any) -> Any:

@@ -1,9 +1,9 @@
-"""What grows with the population, and how fast: a claim, adding one speaker, opening a store, training everybody.
+"""Growth with the population: times of a claim, adding one speaker, opening a store, training everybody.
 
-Speakers beyond the corpus are real centroids under a small random rotation and shift. A claim and the training of a
-new speaker's machines do not look at the coefficients of the machines that are there already, so these are made up:
-they are multiplied, copied and stored like any others. In a full run the largest population is trained whole, in a
-process of its own. One thread, except where threads are named.
+Speakers beyond the corpus are real centroids under a small random rotation and shift. The times of a claim and of
+training a new speaker's machines do not depend on the coefficients of existing machines, so these are made up: they are
+multiplied, copied and stored like any others. In a full run the largest population is trained whole, in a process of
+its own. One thread, except where threads are named.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def material(options: Options, size: int) -> tuple[Config, list[np.ndarray], np.
 def through_store(
     path: Path, known: Population, newcomer: np.ndarray, config: Config, patience: float
 ) -> dict[str, float]:
-    """Write everybody but the last, then: read, train and write that one; and open the store for a claim."""
+    """Write everybody but the last speaker; time reading, training and writing that one, and opening for a claim."""
     with Store(path).writing() as transaction:
         transaction.save(extended(SpeakerModel(config), replace(known, pairs=Pairs(every_pair(known)))))
 
@@ -145,7 +145,7 @@ def extended(model: SpeakerModel, population: Population) -> SpeakerModel:
 
 
 def segment_machines(options: Options, size: int) -> Figures:
-    """Train them on vectors made up, by one solve over the segments of everybody."""
+    """Time training supervector machines on made-up vectors, by one solve over everybody's segments."""
     config, rng = options.config(), np.random.default_rng(size)
     vectors = [rng.standard_normal((SEGMENTS, VECTOR), dtype=np.float32) for _ in range(size)]
     seconds = seconds_of(lambda: SupervectorTraining(vectors, ridge=config.supervector.ridge))

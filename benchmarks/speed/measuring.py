@@ -1,4 +1,4 @@
-"""What the parts measure with: processes of their own, memory, exponents, what the machine does at best."""
+"""Tools of the parts: processes of their own, memory, exponents, peak rates of the machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _on_one_thread(function: Callable[..., Figures], arguments: Sequence[Any]) -
 
 
 def held_kib() -> float:
-    """Return memory that this process holds now; where the system does not say, the most that it has held."""
+    """Return the memory that this process holds at present or, where the system does not tell, the most it has held."""
     return _status("VmRSS:")
 
 
@@ -44,7 +44,7 @@ def peak_gib() -> float:
 
 
 def _status(name: str) -> float:
-    # Not ru_maxrss where there is a choice: on Linux a new process inherits its parent's.
+    # Not ru_maxrss if something else is available: on Linux a new process inherits its parent's.
     if STATUS.exists():
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith(name))
         return float(line.split()[1])
@@ -65,7 +65,7 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 
 def machine() -> Figures:
-    """Return the processor, and what one of its cores does at best: products, exponentials and copies."""
+    """Return the processor, and the peak rates of one core: products, exponentials and copies."""
     peak = max(sgemm_gflops(size) for size in (1024, 2048))
     values = np.random.default_rng(0).uniform(-20.0, 0.0, 50_000).astype(np.float32)
     made = np.empty_like(values)

@@ -12,7 +12,7 @@ DIMENSION = 24  # of the vectors that machines over frames read, by the default 
 
 
 def predicted(found: Figures) -> Figures:
-    """Return predictions of those figures of ``found`` whose ingredients it holds."""
+    """Return predictions of the figures in ``found``, as far as it holds the rates that they need."""
     made: Figures = {}
     if "claim.speakers" in found:
         speakers, centroids, frames = (int(found[f"claim.{name}"]) for name in ("speakers", "centroids", "frames"))

@@ -1,4 +1,4 @@
-"""What the parts are asked to measure."""
+"""Options of the parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYSTEM = "refined_worst_rival"
 
 @dataclass(frozen=True)
 class Options:
-    """``corpora`` holds libri158; without it the voices of the demo corpus, which are at 8 kHz, stand in.
+    """Extent of the measurements. ``corpora`` holds libri158; without it the demo corpus's voices, at 8 kHz, stand in.
 
     ``speakers`` of ``centroids`` each in every part but growth, whose populations have ``sizes``; ``minutes`` of audio
     go through the stream. ``quick`` samples what is slow. A call that is timed is repeated for ``patience`` seconds.

@@ -1,7 +1,7 @@
 """A claim being checked while the audio comes in, 10 ms at a time, on one thread.
 
-The store is enrolled from recordings with the default settings (fused scores), but for the one-vs-rest machines, which
-that system does not ask. Without corpora, speakers beyond those of the demo corpus are its recordings at other speeds.
+The store is enrolled from recordings with the default settings (fused scores), but without one-vs-rest machines, which
+that system does not use. Without corpora, speakers beyond those of the demo corpus are its recordings at other speeds.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from pipeline.verification.stream import VerificationStream
 from pipeline.verification.verifier import Verifier
 
 CHUNK_MS = 10
-WARM_SECONDS = 120.0  # of audio before memory is looked at: batches have their full length then
+WARM_SECONDS = 120.0  # of audio before memory is measured: batches have their full length by then
 QUICK_RECORDINGS = 4  # of each speaker, some ten seconds: what is enrolled changes no cost of a stream
 SPEEDS = (1.0, 0.92, 1.08, 0.85, 1.16, 0.79, 1.25)
-# A copy under another name, or a voice that resembles another, is what is made here on purpose.
+# Copies under other names, and voices that resemble each other, are made here on purpose.
 CHECKS = ("clipping", "noise", "narrow_band", "duplicates", "consistency", "matches")
 SETTINGS = tuple(f"checks.{check}=off" for check in CHECKS)
 
 
 def measure(options: Options) -> Figures:
-    """Enroll, then stream in a process that never held what enrollment did."""
+    """Enroll, then stream in another process, whose memory enrollment never used."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store"
         speakers = voices(options, Path(folder))
@@ -76,7 +76,7 @@ def streamed(options: Options, path: Path, claim: str) -> Figures:
     chunk = config.features.rate * CHUNK_MS // 1000
     stream = verifier.stream(config.features.rate)
     count, warm = int(60_000 * options.minutes / CHUNK_MS), int(1000 * WARM_SECONDS / CHUNK_MS)
-    spent = np.full(count, 0.0)  # written, so that its pages are there before memory is looked at
+    spent = np.full(count, 0.0)  # written, so that its pages are there before memory is measured
     held, processor = held_kib(), time.process_time()
     for n in range(count):
         start = n * chunk % (len(samples) - chunk)
@@ -117,7 +117,7 @@ def audio(options: Options, config: Config, claim: str) -> np.ndarray:
 
 
 def push(stream: VerificationStream, samples: np.ndarray) -> tuple[float, Update]:
-    """Push one chunk; return the seconds that it took, and where the claim stands."""
+    """Push one chunk; return the seconds that it took, and the update."""
     started = time.perf_counter()
     update = stream.push(samples)
     return time.perf_counter() - started, update

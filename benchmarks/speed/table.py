@@ -20,7 +20,7 @@ class Target:
     least: bool = False
 
     def met(self, value: float) -> bool:
-        """Return whether ``value`` keeps to it."""
+        """Return True if ``value`` meets the target."""
         return value >= self.bound if self.least else value <= self.bound
 
     def row(self, value: float) -> str:

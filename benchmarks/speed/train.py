@@ -15,7 +15,7 @@ from pipeline.machines.pairs import Pair, PairMachine
 from pipeline.machines.pool import Pool
 from pipeline.machines.smo import PoolSolver, SpeakerMachine
 
-QUICK_PAIRS = 400  # of scikit-learn's, that are timed in a quick run
+QUICK_PAIRS = 400  # scikit-learn machines that are timed in a quick run
 Machines = tuple[list[SVC], list[OneClassSVM]]
 Solutions = tuple[list[tuple[Pair, PairMachine, int]], list[SpeakerMachine]]
 
@@ -33,7 +33,7 @@ def measure(options: Options) -> Figures:
     ours = [training.timed(lambda: training.here(books, settings, 1)) for _ in range(3)]
     threaded = [training.timed(lambda: training.here(books, settings, threads)) for _ in range(3)]
     theirs = [training.timed(lambda: training.peer(books, settings, pairs[::step])) for _ in range(repeats)]
-    # One-class machines are a hundredth of the work: they are scaled with the pairs' share.
+    # One-class machines are a hundredth of the work, so they are scaled by the pairs' share.
     scale = (len(pairs) + len(books)) / (len(pairs[::step]) + len(books))
     blocks = training.timed(lambda: PoolSolver(Pool.of(books, settings.sigma)))
     seconds, their_seconds = (float(np.median([run.elapsed for run in runs])) for runs in (ours, theirs))
@@ -58,7 +58,7 @@ def measure(options: Options) -> Figures:
 
 
 def sampled(solutions: Solutions, step: int) -> Solutions:
-    """Return those machines that scikit-learn was asked for."""
+    """Return the machines that scikit-learn trains, too."""
     return solutions[0][::step], solutions[1]
 
 

@@ -1,4 +1,4 @@
-"""What people wait for, under the default settings, by the commands that they type: enrolling, adding, verifying.
+"""Times that users wait, under the default settings, for commands that they type: enrolling, adding, verifying.
 
 Each command is a process of its own, on every core that it takes by default. A peer, where it is installed
 (``pip install resemblyzer``), does the same work in the same run: embeddings of the same files, one process.
@@ -27,7 +27,7 @@ from pipeline.audio.corpus import read_corpus
 ADDED_SECONDS = 13.0  # of recordings of the speaker who is added
 ROUNDS, QUICK_ROUNDS = 5, 3
 CLAIMS = 20  # recordings that are verified, warm
-# A process that lives adds a speaker, as the service's does. The first time it imports and warms up: it is not counted.
+# A running process adds a speaker, as the service's does. The first time, which includes imports, is not counted.
 LIVING = """
 import os, sys, time
 from pipeline import enroll, remove_speaker
@@ -49,7 +49,7 @@ for path in sys.argv[1:]:
 
 
 def measure(options: Options) -> Figures:
-    """Measure medians of all that is waited for, and the sizes that it leaves."""
+    """Measure the median waiting times, and the sizes of the stores."""
     found: Figures = {}
     corpus = options.corpus if options.corpora is None else options.corpora / "commands30"
     with tempfile.TemporaryDirectory() as made:
@@ -117,7 +117,7 @@ def _peer(rest: Path, one: Path) -> Figures:
         import resemblyzer  # noqa: F401
     except ImportError:
         return {}
-    # By speaker: a pattern for all folders below would pass over those that are links.
+    # One speaker at a time: a pattern for all folders would skip those that are links.
     paths = {
         key: [str(path) for speaker in sorted(folder.iterdir()) for path in sorted(speaker.iterdir())]
         for key, folder in (("enroll", rest), ("add", one))

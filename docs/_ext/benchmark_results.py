@@ -132,7 +132,7 @@ def _difference(row: dict[str, Any]) -> str:
 
 
 def bars_of(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the EER in percent by list and by what ``chart`` compares."""
+    """Return the EER in percent, by list, of each system that ``chart`` compares."""
     peers = _peers(folder)
     by = {(row["corpus"], row["list"], row["config"]): row["systems"] for row in read(folder, "real_speech")}
     result = {}
@@ -247,7 +247,7 @@ def _plain(text: str) -> str:
 
 
 def waiting(folder: Path) -> str:
-    """Return how long people wait for the commands that they type, beside the peer where it was installed."""
+    """Return the seconds that each command takes, beside the peer's where it was installed."""
     figures = read(folder, "speed")
     waits = (
         ("enroll.seconds", f"enroll {figures['enroll.speakers']} speakers (s)", 1, "enroll.resemblyzer_seconds"),
@@ -271,7 +271,7 @@ def waiting(folder: Path) -> str:
 
 
 def thousand(folder: Path) -> str:
-    """Return what the 158 real speakers take alone, and among as many made voices as make a thousand."""
+    """Return time, memory and EER with the 158 real speakers alone, and with made voices added up to a thousand."""
     figures = read(folder, "thousand")
     sides = (figures["alone"], figures["among"])
     whats = (

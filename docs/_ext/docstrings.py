@@ -1,6 +1,6 @@
-"""Docstrings are plain text with ``names`` in double backticks: what reStructuredText would read into them is escaped.
+"""Docstrings as plain text with ``names`` in double backticks: other markup of reStructuredText is escaped.
 
-An indented paragraph is a drawing, such as the tree of exceptions, and stays as it is drawn.
+An indented paragraph is a drawing, such as the tree of exceptions, and is kept as it is.
 """
 
 from __future__ import annotations

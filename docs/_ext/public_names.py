@@ -15,7 +15,7 @@ from pipeline.posteriors.base import LinearLogOdds, MarginPosterior
 from pipeline.posteriors.classifiers import PosteriorClassifier
 from pipeline.posteriors.estimators import POSTERIORS
 
-# Posteriors that are no entry of POSTERIORS.
+# Posteriors that are not in POSTERIORS.
 OTHERS = {
     "pipeline.posteriors.sigmoid": ("FixedSigmoid",),
     "pipeline.posteriors.implied": ("ImpliedPosterior", "calibration_score"),
@@ -55,7 +55,7 @@ def documented(module: Any) -> list[Any]:
 
 
 def api() -> str:
-    """Return the names of the package, those of every day first, except those on pages of their own."""
+    """Return the names of the package, the most used first, except those on pages of their own."""
     elsewhere = {*documented(pipeline.evaluation), *documented(pipeline.metrics)}
     ours = [
         value

@@ -1,4 +1,4 @@
-"""Links from a page to files of the repository that are no pages: the file itself, to be downloaded.
+"""Links from a page to files of the repository that are not pages: they lead to the file itself, as a download.
 
 MyST would look for a page at ``../benchmarks/REPRODUCE.md`` and warn. The same link works where the repository shows
 the page as it is.
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class RepositoryLinks(SphinxTransform):
-    """Turn links out of ``docs/`` into links to copies of the files, and those to folders into plain text."""
+    """Turn links to files outside ``docs/`` into links to copies of them, and links to folders into plain text."""
 
     default_priority = 500
 
@@ -42,7 +42,7 @@ class RepositoryLinks(SphinxTransform):
         page = source / Path(self.env.docname).parent
         target = str(node["reftarget"]).partition("#")[0]
         for name in (target, f"{target}.md"):
-            # MyST has made a document's name, without its suffix, of a path to a page.
+            # MyST has turned the path of a page into a document name, without the suffix.
             for aim in ((page / name).resolve(), (source / name).resolve()):
                 if target and aim.is_relative_to(ROOT) and aim.exists():
                     return aim

@@ -16,7 +16,7 @@ DEMO = Path(__file__).resolve().parents[2] / "data" / "demo"
 
 
 class BrokenError(Exception):
-    """Something that must hold does not."""
+    """A condition that must hold does not."""
 
 
 def expect(holds: object, what: str) -> None:
@@ -37,7 +37,7 @@ def tiny(*overrides: str) -> Config:
 
 
 def forked(work: Callable[[], object]) -> int:
-    """Do ``work`` in a process of its own; its id."""
+    """Do ``work`` in a process of its own; return its id."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -20,7 +20,7 @@ from torture import expect, forked
 
 
 def write_for(path: Path, seconds: float, who: str, seed: int) -> dict[str, object]:
-    """Enroll and remove speakers of one's own; who of them must be there in the end."""
+    """Enroll and remove this writer's own speakers; return counts, and those who must remain in the store."""
     chance, mine, made = random.Random(f"{seed} {who}"), [], Counter[str]()  # noqa: S311
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -42,7 +42,7 @@ def write_for(path: Path, seconds: float, who: str, seed: int) -> dict[str, obje
 
 
 def read_for(path: Path, seconds: float, seed: int) -> dict[str, object]:
-    """Open, wait a little and read; what does not fit together is counted."""
+    """Open, wait a little and read; return counts and inconsistencies."""
     chance, made, errors = random.Random(seed), Counter[str](), []  # noqa: S311
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Damaged audio and store files by the thousand: each is refused or sound, soon and in little memory."""
+"""Damaged audio and store files by the thousand: each is refused or sound, quickly and in little memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GIVE_UP = 60.0  # seconds by the clock without a sign of life
 
 
 def damaged(chance: random.Random, sound: bytes) -> bytes:
-    """Return ``sound`` with bytes changed, sizes made absurd, parts cut out, doubled or put in; never what it was."""
+    """Return ``sound`` with bytes changed, sizes made absurd, parts cut out, doubled or inserted; never unchanged."""
     data = bytearray(sound)
     for _ in range(chance.randint(1, 4)):
         place = chance.randint(0, min(len(data), 200)) if chance.random() < 0.5 else chance.randint(0, len(data))
@@ -74,7 +74,7 @@ class DamagedAudio:
         self.sound += list(hostile.lying_headers().values())
 
     def one(self, chance: random.Random) -> str:
-        """Damage something and tell what came of it; raises whatever should not have come."""
+        """Damage a file and return the outcome; raises any error that must not occur."""
         self.path.write_bytes(damaged(chance, chance.choice(self.spoken if chance.random() < 0.5 else self.sound)))
         try:
             update = self.verifier.verify_file(self.path)
@@ -109,7 +109,7 @@ class DamagedStores:
         self.heard = sorted((DEMO / "verify" / "anna").glob("*.flac"))[0]
 
     def one(self, chance: random.Random) -> str:
-        """Damage something and tell what came of it; raises whatever should not have come."""
+        """Damage a file and return the outcome; raises any error that must not occur."""
         which = chance.choice(sorted(self.models))
         self.path.write_bytes(self.sound[which])
         try:
@@ -123,7 +123,7 @@ class DamagedStores:
     def damage(self, chance: random.Random, path: Path, which: str) -> str:
         """Change the store at ``path``, or put something else in its place; return how.
 
-        What is made with a right digest that needs no key cannot be told from the real thing.
+        A forgery with a correct digest that needs no key cannot be told from a true row.
         """
         how = chance.choice(["bytes", "bytes", "bytes", "page", "row", "forged row", "log", "thing"])
         if how == "page":
@@ -212,7 +212,7 @@ def steady_memory() -> float:
 def mutate(
     folder: Path, make: Callable[[Path], DamagedAudio | DamagedStores], count: int, seed: int
 ) -> dict[str, object]:
-    """Run ``count`` mutations in a process of its own, started again behind the one that brought it down."""
+    """Run ``count`` mutations in a process of its own, restarted after any mutation that killed it."""
     folder.mkdir()
     log, found = folder / "log", {"outcomes": Counter[str](), "crashes": [], "hangs": [], "slowest": 0.0, "peak": 0.0}
     number = 0
@@ -250,7 +250,7 @@ def _mutations(
 
 
 def watch(child: int, log: Path) -> str:
-    """Wait for the process; "died" or "hung" for one that did not come to its end."""
+    """Wait for the process; return "died" or "hung" if it did not finish."""
     last, since = -1, time.monotonic()
     while True:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -267,7 +267,7 @@ def watch(child: int, log: Path) -> str:
 
 
 def read_log(log: Path, start: int, found: dict) -> int:
-    """Take in what was written since ``start``; the last mutation that was begun."""
+    """Read the log from ``start`` on; return the last mutation that was begun."""
     last = -1
     for line in log.read_text()[start:].splitlines() if log.exists() else ():
         if not line.startswith("["):

@@ -23,7 +23,7 @@ from torture import BrokenError, expect, forked, tiny, voices
 
 
 class Kills:
-    """Enroll, extend and remove, killed at random moments; half of them among the writing, which is short."""
+    """Enroll, extend and remove, killed at random moments; half of the kills fall into the writing, which is short."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
@@ -55,14 +55,14 @@ class Kills:
         return self.folder / name / "s"
 
     def read(self, path: Path) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-        """Return who is in the store at ``path``, and every number of their machines."""
+        """Return the speakers in the store at ``path``, and every number of their machines."""
         model = Store(path).check()
         return model.names, numbers_of(model)
 
     def kill(self, number: int) -> str | None:
         """Kill one process; return the state that was found, None where the change was made before.
 
-        Raises BrokenError for a state that there may not be.
+        Raises BrokenError for any other state.
         """
         change = self.chance.choice(sorted(self.changes))
         path = self.start(change, self._room(f"killed {number}"))
@@ -97,7 +97,7 @@ class Kills:
         return state
 
     def next_writer(self, path: Path) -> None:
-        """Make one more change, and see that nothing lies about beside the store."""
+        """Make one more change, and check that no file is left beside the store."""
         try:
             remove_speaker(path, "ivan")
         except StoreMissingError:
@@ -116,7 +116,7 @@ def is_writing(path: Path) -> bool:
 
 
 def kills(folder: Path, count: int, seed: int) -> dict[str, object]:
-    """Kill ``count`` processes at their work, and check what they left."""
+    """Kill ``count`` processes during their work, and check the stores that they leave."""
     harness, states, wrong, tries = Kills(folder, seed), Counter[str](), [], 0
     while states.total() + len(wrong) < count:
         tries += 1
