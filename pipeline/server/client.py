@@ -14,9 +14,10 @@ Every refusal by the service, and a service that cannot be reached, is a ``Servi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -28,17 +29,19 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from websockets.frames import CloseCode
 from websockets.sync.client import ClientConnection, connect
 
-from pipeline.audio.streams import as_samples
-from pipeline.errors import AudioError, InputError, ServiceError, StreamClosedError
+from pipeline.audio.streams import as_samples, check_rate
+from pipeline.errors import AudioError, InputError, ServiceError, StreamClosedError, check_type
 from pipeline.scoring.decisions import Decision, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
-from pipeline.server.messages import IDENTIFICATION, TERMS, UPDATE, EnrolledSpeaker
+from pipeline.server.messages import IDENTIFICATION, TERMS, TOKEN, UPDATE, EnrolledSpeaker
 from pipeline.verification.identification import Identification
 
 Audio = Path | str | bytes
 _CHUNK_SAMPLES = 2**16  # in one message
 _MESSAGE_BYTES = 2**20  # in one answer
 _SWITCHED = 101  # status of a WebSocket
+_SOCKETS = {"http": "ws", "https": "wss"}
+_MOST_PORT = 2**16 - 1
 _TRAINING_SECONDS = 3600.0  # to enroll into a large store
 State = TypeVar("State")
 Outcome = TypeVar("Outcome")
@@ -74,33 +77,44 @@ class Enrollment:
 class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
     """Client of the service at ``url``; a context manager. ``timeout`` is in seconds, for all but enrollment.
 
-    Raises ServiceError for an invalid address. Calls block; under asyncio, ``asyncio.to_thread`` awaits them.
+    Certificates are trusted that the system trusts, or Python's certifi, or the file that SSL_CERT_FILE names.
+
+    Raises ServiceError for an invalid address, InputError for a token or a timeout that cannot be one. Calls block;
+    under asyncio, ``asyncio.to_thread`` awaits them.
     """
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0) -> None:
-        self._url, self._token, self._timeout = url.rstrip("/"), token, timeout
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        check_type("url", url, str, "an address, as http://127.0.0.1:8000,")
+        check_type("timeout", timeout, Real, "a number of seconds above 0")
+        if not 0 < timeout < np.inf:
+            raise InputError(f"timeout: a number of seconds above 0 was expected, got {timeout}")
+        self._url, self._token, self._timeout = url.rpartition("@")[2].rstrip("/"), token, float(timeout)
         with _reaching(self._url):
-            self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout)
+            self._tls = httpx.create_ssl_context()
+            self._tls.load_default_certs()
+            self._http = httpx.Client(base_url=url, headers=_headers(token), timeout=self._timeout, verify=self._tls)
+        address = self._http.base_url
+        if address.scheme not in _SOCKETS or not address.host or address.query or (address.port or 1) > _MOST_PORT:
+            raise ServiceError(0, f"{self._url}: an address http://HOST:PORT, or https://HOST, was expected")
+        self._socket_url = address.copy_with(scheme=_SOCKETS[address.scheme])
 
-    def enroll(self, name: str, files: Sequence[Audio], *, add: bool = False, channel: int | None = None) -> Enrollment:
+    def enroll(self, name: str, files: Iterable[Audio], *, add: bool = False, channel: int | None = None) -> Enrollment:
         """Enroll ``name``, or ``add`` to them, from audio files or their content.
 
         ``channel``, from 1, is the one to read of each file; by default the mean of all. Raises ServiceError,
         AudioError, and InputError where ``files`` are no list, or none.
         """
-        if isinstance(files, Audio) or not files:
+        if isinstance(files, Audio) or not isinstance(files, Iterable) or not files:
             raise InputError(f"files: a list of one recording or more was expected, got {files!r:.60}")
         with ExitStack() as opened:
             parts = [("files", _part(audio, number, opened)) for number, audio in enumerate(files, start=1)]
-            path, method = f"/speakers/{quote(name, safe='')}", "PUT" if add else "POST"
+            path, method = _path_of(name), "PUT" if add else "POST"
             data = _fields(channel=channel)
             return self._ask(_enrollment, method, path, files=parts, data=data, timeout=_TRAINING_SECONDS)
 
     def remove(self, name: str) -> int:
         """Erase ``name`` and return the number of speakers left. Raises ServiceError."""
-        path = f"/speakers/{quote(name, safe='')}"
-        return self._ask(lambda table: int(table["left"]), "DELETE", path, timeout=_TRAINING_SECONDS)
+        return self._ask(lambda table: int(table["left"]), "DELETE", _path_of(name), timeout=_TRAINING_SECONDS)
 
     def speakers(self) -> tuple[EnrolledSpeaker, ...]:
         """Return the enrolled speakers in enrollment order. Raises ServiceError."""
@@ -138,10 +152,11 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         With an ``early`` rule updates are ``settled`` as soon as the evidence suffices. A block that is left by an
         exception has no final outcome.
         """
-        hello: dict[str, Any] = {**_fields(claim=claim, system=system), "rate": rate, "format": "f32le"}
+        hello: dict[str, Any] = {**_fields(claim=claim, system=system), **_format(rate)}
         if early is not None:
+            check_type("early", early, SequentialTest, "a SequentialTest")
             hello["early"] = asdict(early)
-        with self._connected("/verify") as socket:
+        with self._connected("verify") as socket:
             stream = ClaimStream(socket, self._url, self._timeout)
             with _understanding(self._url, _SWITCHED):
                 stream.terms = TERMS.validate_python(stream._begin(self._signed(hello)))
@@ -154,17 +169,19 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
 
         A block that is left by an exception has no final outcome.
         """
-        with self._connected("/identify") as socket:
+        hello = _format(rate)
+        with self._connected("identify") as socket:
             stream = IdentificationStream(socket, self._url, self._timeout)
             with _understanding(self._url, _SWITCHED):
-                stream._begin(self._signed({"rate": rate, "format": "f32le"}))
+                stream._begin(self._signed(hello))
             yield stream
             stream._end()
 
     def _connected(self, path: str) -> ClientConnection:
         with _reaching(self._url):
-            url = f"ws{self._url.removeprefix('http')}{path}"
-            return connect(url, open_timeout=self._timeout, max_size=_MESSAGE_BYTES, compression=None)
+            url = self._socket_url.join(path)
+            tls = self._tls if url.scheme == "wss" else None
+            return connect(str(url), ssl=tls, open_timeout=self._timeout, max_size=_MESSAGE_BYTES, compression=None)
 
     def _signed(self, hello: dict[str, Any]) -> dict[str, Any]:
         return hello if self._token is None else {**hello, "token": self._token}
@@ -276,7 +293,7 @@ def _reaching(url: str) -> Iterator[None]:
     """Turn failures of the connection to ``url`` into a ServiceError."""
     try:
         yield
-    except (OSError, WebSocketException, httpx.HTTPError, httpx.InvalidURL) as error:
+    except (OSError, RuntimeError, UnicodeEncodeError, WebSocketException, httpx.HTTPError, httpx.InvalidURL) as error:
         closing = error.rcvd if isinstance(error, ConnectionClosed) else None
         if closing is not None and closing.code == CloseCode.SERVICE_RESTART:
             raise ServiceError(503, f"{url}: the service is shutting down; try again later") from None
@@ -307,6 +324,31 @@ def _enrollment(table: Mapping[str, Any]) -> Enrollment:
     return Enrollment(speaker, table["revision"], tuple(table["warnings"]), skipped)
 
 
+def _headers(token: str | None) -> dict[str, str]:
+    """Return the head of every request; raises InputError, which never shows it, for what is no token."""
+    if token is None:
+        return {}
+    check_type("token", token, str, "a text")
+    if TOKEN.fullmatch(token) is None:
+        raise InputError(
+            "token: letters, digits or -._~+/, then = if any, were expected, got other characters, or none; read from a"
+            " file with the end of its line?"
+        )
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _format(rate: int) -> dict[str, Any]:
+    """Return the format of a stream; raises AudioError for what is no rate."""
+    check_rate(rate, "stream")
+    return {"rate": int(rate) if rate % 1 == 0 else float(rate), "format": "f32le"}
+
+
+def _path_of(name: str) -> str:
+    """Return the path of a speaker; raises InputError for what is no name."""
+    check_type("name", name, str, "a name")
+    return f"/speakers/{quote(name, safe='', errors='surrogatepass')}"
+
+
 def _fields(**fields: str | int | None) -> dict[str, str]:
     """Return the fields of a request that are given."""
     return {name: str(value) for name, value in fields.items() if value is not None}
@@ -314,9 +356,10 @@ def _fields(**fields: str | int | None) -> dict[str, str]:
 
 def _part(audio: Audio, number: int, opened: ExitStack) -> tuple[str, Any]:
     """Return an audio file as a part of a request, open until ``opened`` is closed."""
+    check_type(f"file {number}", audio, Audio, "a path, or the bytes of a file,")
     if isinstance(audio, bytes):
         return f"file {number}", audio
     try:
         return Path(audio).name, opened.enter_context(Path(audio).open("rb"))
-    except OSError as error:
-        raise AudioError(f"{audio}: cannot be read: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a path with NUL
+        raise AudioError(f"{audio}: cannot be read: {getattr(error, 'strerror', None) or error}") from None

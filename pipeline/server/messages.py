@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -34,6 +35,7 @@ from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.logs import log_event, place_of
 from pipeline.verification.identification import Identification
 
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 PROBLEM_TYPE = "application/problem+json"
 _KIND = "urn:voiceclaim:"
 _HELLO_CHARACTERS = 8192

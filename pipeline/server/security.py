@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import ipaddress
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pipeline.errors import ConfigError, ServiceError
 from pipeline.files import read_bounded
 from pipeline.server.callers import Caller, Patience, Shares
+from pipeline.server.messages import TOKEN
 
 if TYPE_CHECKING:
     from pipeline.server.settings import Limits
@@ -35,7 +35,6 @@ SCOPES = frozenset(_EACH)
 _ALLOWED = {**{scope: frozenset({scope}) for scope in _EACH}, ADMIN: SCOPES}
 _MAX_BYTES = 2**20
 _MIN_CHARACTERS = 16
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
@@ -91,7 +90,7 @@ def parse_tokens(text: str, where: str) -> Tokens:
         names, _, token = line.strip().partition(" ")
         token, entry = token.strip(), f"{where}, entry {number}"
         scopes = _scopes(names.split(","), entry)
-        if len(token) < _MIN_CHARACTERS or _TOKEN.fullmatch(token) is None:
+        if len(token) < _MIN_CHARACTERS or TOKEN.fullmatch(token) is None:
             raise ConfigError(
                 f"{entry}: a token has at least {_MIN_CHARACTERS} letters, digits or -._~+/, then = if any;"
                 f" got {len(token)} characters; make one with `openssl rand -hex 24`"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -59,6 +61,9 @@ def test_integers_as_recorded_are_streamed_as_the_library_takes_them(client, sto
         for other in (recorded.astype(np.int64), recorded.tobytes(), "call.wav", [[0.0], [0.0, 1.0]]):
             with pytest.raises(AudioError, match=r"^samples: samples must be"):
                 stream.push(other)
+    for other in (None, "8000", np.nan, 8):
+        with pytest.raises(AudioError, match=r"^stream: the sampling rate must"), client.stream("ivan", rate=other):
+            pass
     assert_alike(stream.final.update, expected.close())
 
 
@@ -203,7 +208,18 @@ def test_errors_of_the_caller_are_raised_as_they_are(client, tmp_path):
             call("anna", tmp_path / "missing.wav")
     with pytest.raises(AudioError, match="one channel"), client.stream("anna", rate=8000) as stream:
         stream.push(np.zeros((10, 2)))
-    for files in ([], "call.wav", tmp_path, b"RIFF"):
+        with pytest.raises(AudioError, match="cannot be read: embedded null"):
+            call("anna", "\0.wav")
+        for other in (None, 5, [b"RIFF"]):
+            with pytest.raises(InputError, match="file 1: a path, or the bytes of a file, was expected"):
+                call("anna", other)
+    for name in (None, 5, b"anna"):
+        with pytest.raises(InputError, match="name: a name was expected"):
+            client.remove(name)
+    for name in ("\ud800", 5):
+        with pytest.raises(ServiceError):
+            client.verify(name, b"x")
+    for files in ([], "call.wav", tmp_path, b"RIFF", None, 5):
         with pytest.raises(InputError, match="files: a list of one recording or more was expected"):
             client.enroll("anna", files)
     with pytest.raises(ConnectionError, match="mine"), client.stream("anna", rate=8000):
@@ -234,6 +250,64 @@ def test_what_is_no_service_and_what_is_no_address_are_errors_in_one_line(tmp_pa
                 client.speakers()
     with pytest.raises(ServiceError, match=r"http://localhost:abc: .*Invalid port"):
         VoiceclaimClient("http://localhost:abc")
+    for address in (
+        "",
+        "localhost:8000",
+        "ftp://localhost",
+        "http://",
+        "http://localhost:99999",
+        "http://localhost/?x",
+    ):
+        with pytest.raises(ServiceError, match=r"an address http://HOST:PORT, or https://HOST, was expected$"):
+            VoiceclaimClient(address)
+    for options in ({"url": None}, {"url": b"http://localhost"}, {"timeout": "1"}, {"timeout": 0}, {"timeout": np.nan}):
+        with pytest.raises(InputError, match=f"^{next(iter(options))}: "):
+            VoiceclaimClient(**{"url": "http://localhost", **options})
+
+
+@pytest.mark.parametrize("end", ["\n", "\0", "\u00e9", " ", "\ud800", None])
+def test_what_is_no_token_is_refused_without_being_shown(end):
+    token = b"secret" if end is None else f"secret{end}"
+    with pytest.raises(InputError, match=r"^token: ") as refused:
+        VoiceclaimClient("http://localhost", token=token)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_password_in_the_address_is_not_shown():
+    with (
+        VoiceclaimClient("http://name:secret@127.0.0.1:9") as client,
+        pytest.raises(ServiceError, match=r"^127\.0\.0\.1:9: the service cannot be reached"),
+    ):
+        client.speakers()
+
+
+def test_the_scheme_of_the_address_is_in_any_case_and_the_rate_of_any_integer_type(service):
+    with (
+        VoiceclaimClient(service.url.replace("http", "HTTP") + "/") as client,
+        client.stream("anna", rate=np.int64(8000)) as stream,
+        client.identification(rate=np.float32(8000)),
+    ):
+        pass
+    assert stream.final.decision is Decision.NOT_ENOUGH_SPEECH
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_requests_and_streams_by_tls_trust_the_same_certificate(store, tmp_path, monkeypatch):
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate]
+    words += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(words, check=True, capture_output=True)
+    with running_copy(store, tmp_path, "--tls-cert", certificate, "--tls-key", key) as service:
+        for trusted in (False, True):
+            if trusted:
+                monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+            with VoiceclaimClient(service.url) as client:
+                for call in (client.speakers, client.stream("anna", rate=8000).__enter__):
+                    if trusted:
+                        assert call()
+                    else:
+                        with pytest.raises(ServiceError, match="certificate verify failed"):
+                            call()
 
 
 @pytest.mark.parametrize("answer", ["<p>", "[]", "{}", '{"type": "ready"}', '{"type": "problem"}'])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from service import VERIFY_TOKEN, evaluated, running, running_copy, samples_of
+from service import PLAIN_TOKEN, VERIFY_TOKEN, evaluated, running, running_copy, samples_of
 
 from pipeline.audio.augmentation import mix_at_snr
 from pipeline.store.store import Store
@@ -181,6 +181,31 @@ def test_an_address_of_no_view_shows_the_first(store, tmp_path):
             page.driver.get(f"{service.url}/#{view}")
             page.wait(lambda: page.at("verify").is_displayed() and "anna" in page.text("claim"))
         assert page.complaints() == []
+
+
+def test_a_token_is_asked_for_wherever_one_is_refused_and_a_lost_enrollment_is_not_called_off(
+    store, tmp_path, recordings
+):
+    with running_copy(store, tmp_path, tokens=True) as service, browser(service.url) as page:
+        page.go("enroll")
+        page.driver.execute_script("sessionStorage.setItem('voiceclaim-token', arguments[0])", PLAIN_TOKEN)
+        page.at("name").send_keys("bruno")
+        page.at("enroll-files").send_keys(str(recordings["bruno"][0].path))
+        page.wait(lambda: page.at("token-form").is_displayed())
+        assert "it needs enroll" in page.text("notice")
+        assert page.text("enroll-status") == "Nobody was enrolled."
+        assert page.driver.switch_to.active_element == page.at("token")
+        page.all('nav a[href="#verify"]')[0].click()
+        page.wait(lambda: "anna" in page.text("claim"))
+        assert not page.at("token-form").is_displayed()
+        page.go("enroll")
+        page.at("name").clear()
+        page.at("name").send_keys("bruno")
+        service.process.kill()
+        service.process.wait(30)
+        page.at("enroll-files").send_keys(str(recordings["bruno"][0].path))
+        page.wait(lambda: page.text("notice") == "The service cannot be reached.")
+        assert page.text("enroll-status") == "See under Speakers whether bruno was enrolled."
 
 
 @pytest.mark.slow

@@ -73,6 +73,12 @@ export function enrollView() {
     await ended?.microphone?.close();
   }
 
+  function leave() {
+    const mine = session;
+    end();
+    mine?.stream?.close();
+  }
+
   async function begin() {
     const mine = { microphone: null, stream: null, ready: false, phrases: 0, ended: false };
     session = mine;
@@ -84,8 +90,9 @@ export function enrollView() {
         tell,
         onChunk: (pcm) => { if (mine.ready && !mine.ended) mine.stream.audio(pcm); },
         onLost: () => {
+          leave();
           tell("The microphone was disconnected: nobody was enrolled.");
-          mine.stream?.close();
+          say("");
         },
       });
     } catch (error) {
@@ -121,8 +128,7 @@ export function enrollView() {
       const left = done.skipped.map(({ file, reason }) => `${file}: ${reason}`);
       if (left.length) tell(`Not used: ${left.join("; ")}`, "wait");
     } catch (error) {
-      say("Nobody was enrolled.");
-      tell(error.message);
+      failed(error, name, true);
     } finally {
       busy(false);
       files.value = "";
@@ -135,18 +141,22 @@ export function enrollView() {
     byId("name").value = "";
   }
 
+  /** Tells why `name` was not enrolled; once all was `sent`, only a refusal makes that sure. */
+  function failed(problem, name, sent) {
+    const unsure = sent && (problem.status === 0 || problem.status >= 500);
+    say(unsure ? `See under Speakers whether ${name} was enrolled.` : "Nobody was enrolled.");
+    tell(problem);
+  }
+
   function connect(mine, name) {
     const hello = { name, rate: mine.microphone.rate, format: "pcm_s16le" };
     mine.stream = openStream("/enroll", hello, {
       onMessage: (message) => hear(message, mine),
       onEnd: async (problem) => {
         if (session !== mine) return;
-        if (problem) {
-          say("Nobody was enrolled.");
-          tell(problem.message);
-        }
         await end();
         byId("name").focus();
+        if (problem) failed(problem, name, mine.ended);
       },
     });
     mine.stream.ready.then((terms) => {
@@ -174,10 +184,8 @@ export function enrollView() {
     await mine.microphone.close();
     mine.stream.say("end");
   });
-  byId("enroll-cancel").addEventListener("click", async () => {
-    const mine = session;
-    await end();
-    mine?.stream?.close();
+  byId("enroll-cancel").addEventListener("click", () => {
+    leave();
     tell("");
     say("Cancelled: nobody was enrolled.");
     byId("name").focus();
@@ -188,10 +196,6 @@ export function enrollView() {
       tell = show;
       say("");
     },
-    leave() {
-      const mine = session;
-      end();
-      mine?.stream?.close();
-    },
+    leave,
   };
 }

@@ -50,7 +50,7 @@ export function identifyView() {
       show(await ask("/identify", { method: "POST", body: form }));
     } catch (error) {
       status.textContent = "";
-      tell(error.message);
+      tell(error);
     } finally {
       start.disabled = false;
       file.value = "";
@@ -97,7 +97,7 @@ export function identifyView() {
   stop.addEventListener("click", async () => {
     const ended = await finish();
     if (ended?.microphone) await send(wavOf(ended.chunks, ended.microphone.rate));
-    start.focus();
+    if (byId("token-form").hidden) start.focus();
   });
   file.addEventListener("change", () => { if (file.files.length) { tell(""); send(file.files[0]); } });
 

@@ -12,21 +12,26 @@ const views = { verify: verifyView(), identify: identifyView(), enroll: enrollVi
 const notice = byId("notice");
 let current = null;
 
-function tell(text, kind = "bad") {
+/** Shows a text or a Problem; for one that another token may solve, the field for it too. */
+function tell(said, kind = "bad") {
+  if (said.status === 401 || said.status === 403) {
+    byId("token-form").hidden = false;
+    byId("token").focus();
+  }
+  const text = said.status === 401 && !token.get() ? "" : said.message ?? said;
   if (notice.textContent === text) return;
   notice.className = kind;
   notice.textContent = text;
 }
 
 async function refresh() {
+  byId("token-form").hidden = true;
+  tell("");
   try {
     await views[current].show(tell);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    const needsToken = error.status === 401 || error.status === 403;
-    byId("token-form").hidden = !needsToken;
-    if (error.status !== 401 || token.get()) tell(error.message);
-    if (needsToken) byId("token").focus();
+    tell(error);
   }
 }
 
@@ -35,7 +40,6 @@ async function go(focus) {
   const next = Object.hasOwn(views, asked) ? asked : "verify";
   if (current && current !== next) views[current].leave?.();
   current = next;
-  tell("");
   for (const name of Object.keys(views)) {
     byId(name).hidden = name !== current;
     const link = document.querySelector(`nav a[href="#${name}"]`);
@@ -53,8 +57,7 @@ byId("token-form").addEventListener("submit", async (event) => {
   const field = byId("token");
   token.set(field.value.trim());
   field.value = "";
-  byId("token-form").hidden = true;
-  tell("");
+  byId(`${current}-title`).focus();
   await refresh();
 });
 window.addEventListener("hashchange", () => go(true));

@@ -29,7 +29,7 @@ export function speakersView() {
     } catch (error) {
       button.disabled = false;
       status.textContent = "";
-      tell(error.message);
+      tell(error);
     }
   }
 

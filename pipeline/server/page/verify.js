@@ -172,12 +172,10 @@ export function verifyView() {
       onMessage: (message) => hear(message, mine.terms),
       onEnd: async (problem) => {
         if (session !== mine) return;
-        if (problem) {
-          tell(problem.message);
-          verdict("none", "No decision.");
-        }
+        if (problem) verdict("none", "No decision.");
         await end();
         start.focus();
+        if (problem) tell(problem);
       },
     });
     mine.stream.ready.then((terms) => {
@@ -206,7 +204,7 @@ export function verifyView() {
       judge(outcome, outcome, WORDS[outcome.decision](claim));
     } catch (error) {
       verdict("none", "No decision.");
-      tell(error.message);
+      tell(error);
     } finally {
       start.disabled = false;
       file.value = "";
