@@ -15,6 +15,8 @@ A message says what failed and where, the rule, the value got, and the likely ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from inspect import signature
 from numbers import Integral, Rational
 from types import UnionType
 
@@ -65,6 +67,14 @@ def check_callable(name: str, value: object) -> None:
     """Raise InputError unless ``value`` can be called, or is None, for nothing to call."""
     if value is not None and not callable(value):
         raise InputError(f"{name}: a function was expected, got {type(value).__name__}")
+
+
+def check_options(taker: type, options: Mapping[str, object]) -> None:
+    """Raise InputError for an option that ``taker``, a class, does not take by its name alone."""
+    known = [name for name, one in signature(taker).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise InputError(f"{name}: {taker.__name__} has no such option; it has {', '.join(known)}")
 
 
 def check_seed(seed: int) -> None:

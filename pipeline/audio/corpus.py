@@ -122,6 +122,12 @@ def as_corpus(recordings: Recordings) -> Corpus:
                 f"recordings of {name!r}: a name and paths of audio files were expected, got {type(name).__name__} and"
                 f" {kinds}; arrays are enrolled from files: soundfile.write"
             )
+        paths = [one for one in files if not isinstance(one, Utterance)]
+        if folder := next(filter(os.path.isdir, paths), None):  # of too long a name it is False
+            raise InputError(
+                f"recordings of {name!r}: paths of audio files were expected, got the folder {folder}; list its files,"
+                " or give the folder above it, which holds one folder per speaker, in place of the dictionary"
+            )
         speakers[name] = tuple(one if isinstance(one, Utterance) else Utterance(name, Path(one)) for one in files)
     return _checked(Corpus(Path(), "folders", speakers))
 
@@ -207,12 +213,8 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
         if root.suffix.lower() in _TABLES and root.is_file() and speaker_pattern is None:
             return _by_speaker(root.parent, "table", read_recordings_table(root))
         if not root.is_dir():
-            kind, cause = "a file" if root.exists() else "nothing", "a mistyped or moved path"
-            if root.is_file() and (root.parent / "wav.scp").is_file():
-                cause = f"the Kaldi data directory is {root.parent}"
-            raise InputError(
-                f"{root}: a corpus must be a folder, got {kind}; {cause}, or a table that is not called .csv or .tsv?"
-            )
+            kind = "a file" if root.exists() else "nothing"
+            raise InputError(f"{root}: a corpus must be a folder, got {kind}; {_why_no_corpus(root)}")
         if speaker_pattern is not None:
             return _by_speaker(root, "names", *read_names(root, speaker_pattern))
         if (root / "wav.scp").exists():
@@ -224,6 +226,17 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
         return _by_speaker(root, "folders", *read_folders(root))
     except (OSError, ValueError) as error:
         raise InputError(f"{root}: the corpus cannot be read ({error})") from error
+
+
+def _why_no_corpus(root: Path) -> str:
+    """Return the likely reason why ``root`` is given, which is no folder."""
+    if root.suffix.lower() == ".rttm":
+        return "give the folder that RTTM files and their audio files are in"
+    if root.suffix.lower() == ".textgrid":
+        return "a TextGrid of Praat is not read: write its intervals as RTTM, or as a table with start and end"
+    if root.is_file() and (root.parent / "wav.scp").is_file():
+        return f"the Kaldi data directory is {root.parent}, or a table that is not called .csv or .tsv?"
+    return "a mistyped or moved path, or a table that is not called .csv or .tsv?"
 
 
 def background_voices() -> Corpus:

@@ -34,7 +34,8 @@ class Source:
         error, self._error = self._error, None
         if isinstance(error, Exception):
             raise AudioError(
-                f"{name}: cannot be read ({error}); audio files must be seekable, a pipe is read as a stream"
+                f"{name}: cannot be read ({error}); a file must be open for reading ('rb') and seekable, a pipe is"
+                " read as a stream"
             ) from error
         if error is not None:
             raise error

@@ -65,6 +65,7 @@ def _prints(model: SpeakerModel, name: str, arrays: Arrays) -> Prints:
         raise InputError(
             f"{model.where}: enrolled recordings are recognised by their fingerprints, and the store keeps none of"
             f" {name!r} (duplicate_audio.keep = false); give a folder of new recordings alone, and enroll --add"
+            " (add=True)"
         )
     return arrays["fingerprints"]
 

@@ -54,10 +54,12 @@ from pipeline.evaluation.text_lists import (
 
 _OWN_HEADER = b"system\tspeaker\tpath\tscore\tlabel"
 _LOOKED_AT = 100  # lines that decide on a format
-_NO_TEXT = {
+_NO_LISTS = {
     b"PK\x03\x04": "a ZIP file, as .xlsx and .npz are: export it as CSV",
     b"\x1f\x8b": "a gzip file: decompress it",
     b"\x89HDF": "an HDF5 file, as of BOSARIS and SIDEKIT: export its trials as CSV or Parquet",
+    b"File type = ": "a TextGrid of Praat, which has no trials: write them as CSV, under speaker,path,label",
+    b"SPEAKER ": "RTTM, which has no trials: write them as CSV, under speaker,path,label",
 }
 
 
@@ -260,8 +262,8 @@ def _ends_in_label(first: Sequence[bytes]) -> bool:
 
 def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
     """Return the likely reason why a first line has no known layout."""
-    for begin, kind_of_file in _NO_TEXT.items():
-        if first[0].startswith(begin):
+    for begin, kind_of_file in _NO_LISTS.items():
+        if b" ".join(first).startswith(begin):
             return f"the file is {kind_of_file}"
     if b"\0" in b"".join(first):
         return "the file is not UTF-8 text (UTF-16 or binary)"

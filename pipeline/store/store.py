@@ -26,6 +26,7 @@ from pipeline.errors import (
     StoreFormatError,
     StoreMissingError,
     check_callable,
+    check_options,
     check_type,
 )
 from pipeline.machines.memory import keep_freed
@@ -67,7 +68,7 @@ class Store:
     Parameters
     ----------
     path : path
-        The file.
+        The file. A relative one is looked for from the current folder, also after ``os.chdir``.
     key : bytes, optional
         Key of the seal.
     before_commit : callable, optional
@@ -131,7 +132,11 @@ class Store:
         """
         import pipeline
 
-        return pipeline.Verifier(self, name, **options).verify_file(file, channel=channel)
+        check_options(pipeline.Verifier, options)
+        model = self.load()
+        if isinstance(file, str) and file in model.names and name not in model.names:
+            raise InputError(f"verify: a name and then a file were expected, got {str(name)!r} and the name {file!r}")
+        return pipeline.Verifier(model, name, **options).verify_file(file, channel=channel)
 
     def identify(self, file: Path | str, *, channel: int | None = None, **options: Any) -> Identification:
         """Find which enrolled speaker speaks in a file; for several files, an ``Identifier`` reads the store once.
@@ -141,6 +146,7 @@ class Store:
         """
         import pipeline
 
+        check_options(pipeline.Identifier, options)
         return pipeline.Identifier(self, **options).identify_file(file, channel=channel)
 
     def load(self, *, unknown_impostors: float | None = None) -> SpeakerModel:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from numpy.typing import ArrayLike
 
 from pipeline.audio.downmix import Mixed
-from pipeline.errors import InputError, StreamClosedError
+from pipeline.errors import InputError, StreamClosedError, check_options
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.stream import FeatureBlock
 from pipeline.scoring.decisions import Decision, State, Update
@@ -79,6 +79,7 @@ class VerificationStream:
                     " its model in its place (verifier.model)"
                 )
         else:
+            check_options(Verifier, options)
             verifier = Verifier(verifier, cast("str", claim), **options)  # which is checked there
         config = verifier.model.config
         self.verifier = verifier

@@ -31,12 +31,18 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "a list of a data directory": (
         ("enroll", "kaldi/utt2spk", "--store", "n"), 2, "got a file; the Kaldi data directory is kaldi, or a table"
     ),
+    "RTTM without its folder": (
+        ("enroll", "call.rttm", "--store", "n"), 2, "got a file; give the folder that RTTM files and their audio"
+    ),
+    "a TextGrid enrolled": (
+        ("enroll", "call.TextGrid", "--store", "n"), 2, "a TextGrid of Praat is not read: write its intervals as RTTM"
+    ),
     "offset into an archive": (("enroll", "kaldi", "--store", "n"), 2, "offsets into archives are not read"),
     "folders of speakers": (
         ("enroll", "recordings/anna", "recordings/ivan", "--store", "n"), 2, "give the folder above them"
     ),
     "no store named": (("enroll", "recordings"), 2, "Missing option '--store'"),
-    "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add)"),
+    "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add, add=True)"),
     "a recording as the store": (("enroll", "recordings", "--store", "call.flac"), 2, "not a speaker store"),
     "a store below no folder": (
         ("enroll", "recordings", "--store", "nowhere/s.store"), 2,
@@ -114,6 +120,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     # Lists
     "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
     "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
+    "RTTM for trials": (("evaluate", "s.store", "call.rttm", *EVALUATE), 2, "the file is RTTM, which has no trials"),
+    "a TextGrid for trials": (
+        ("evaluate", "s.store", "call.TextGrid", *EVALUATE), 2, "a TextGrid of Praat, which has no trials: write them"
+    ),
     "header between blanks": (
         ("evaluate", "s.store", "blanks.txt", *EVALUATE), 2, "names of a header are separated by commas or tabs"
     ),
@@ -240,6 +250,8 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
     }
     for name, text in lists.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")
+    (tmp_path / "call.rttm").write_text("SPEAKER call 1 0.0 2.0 <NA> <NA> anna <NA> <NA>\n")
+    (tmp_path / "call.TextGrid").write_text('File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\n')
     (tmp_path / "prob.csv").write_text("speaker,path,prob\nanna,call.flac,0.5\n")
     (tmp_path / "comma.csv").write_text('speaker,path,score\nanna,call.flac,"-1,25"\n')
     for name, recording in (("kaldi", "raw.ark:17"), ("test", "call.flac")):

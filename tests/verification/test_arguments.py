@@ -86,12 +86,17 @@ def test_channel_true_is_not_the_first_channel(store, heard):
         pipeline.Verifier(store, "anna").verify_file(heard("anna"), channel=True)
 
 
-def test_files_that_cannot_be_decoded_as_they_are_given_name_the_way(store, heard):
+def test_files_that_cannot_be_decoded_as_they_are_given_name_the_way(store, heard, tmp_path):
     path, verifier = heard("anna"), pipeline.Verifier(store, "anna")
     with pytest.raises(AudioError, match=r"got bytes; .*io\.BytesIO"):
         verifier.verify_file(path.read_bytes())
     with path.open(encoding="latin-1") as text, pytest.raises(AudioError, match=r"got one of text; .*'rb'"):
         verifier.verify_file(text)
+    with (
+        (tmp_path / "new.wav").open("wb") as new,
+        pytest.raises(AudioError, match=r"be open for reading \('rb'\)"),
+    ):
+        verifier.verify_file(new)
     with pytest.raises(AudioError, match=r"no such file; only a shell knows ~ .*expanduser"):
         verifier.verify_file("~/call.wav")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,7 @@ MISTAKES = {
     "arrays enrolled": (InputError, "got str and ndarray", lambda _: pipeline.enroll("n", {"a": [np.zeros(9)]})),
     "an array enrolled": (InputError, "got str and float64", lambda _: pipeline.enroll("n", {"a": np.zeros(9)})),
     "None enrolled": (InputError, "got str and NoneType", lambda _: pipeline.enroll("n", {"a": None})),
+    "a folder of files": (InputError, "got the folder .*; list", lambda v: pipeline.enroll("n", {"a": [folder_of(v)]})),
     "no files": (InputError, "got str and nothing", lambda _: pipeline.enroll("n", {"a": []})),
     "a list of files": (InputError, "a dictionary of names", lambda _: pipeline.enroll("n", ["a.wav"])),
     "a preset for settings": (ConfigError, "got str; pipeline.load", lambda _: pipeline.enroll("n", WAV, "lean")),
@@ -37,6 +40,13 @@ MISTAKES = {
     "candidates as text": (InputError, "best: .* expected, got str", lambda v: pipeline.Identifier(v.model, best="3")),
     "prior as text": (InputError, "nobody: .* expected, got str", lambda v: pipeline.Identifier(v.model, nobody="0")),
     "score as text": (InputError, "threshold: .*, got str", lambda v: pipeline.Identifier(v.model, threshold="0")),
+    "file and name exchanged": (InputError, "'a.wav' and the name 'anna'", lambda v: stored(v).verify("a.wav", "anna")),
+    "a rate verified": (InputError, "^rate: Verifier has no", lambda v: stored(v).verify("anna", "a.wav", rate=8)),
+    "a score verified": (InputError, "; it has .*decide_by,", lambda v: stored(v).verify("anna", "a.wav", threshold=3)),
+    "a claim identified": (InputError, "^claim: Identifier has", lambda v: stored(v).identify("a.wav", claim="anna")),
+    "a score to a stream": (
+        InputError, "^threshold: ", lambda v: pipeline.VerificationStream(v.model, "anna", threshold=3)
+    ),
     "no store": (InputError, "store: .* expected, got NoneType", lambda _: pipeline.Store(None)),
     "a number as the store": (InputError, "store: .* expected, got int", lambda _: pipeline.enroll(3, WAV)),
     "share as text": (InputError, "unknown_impostors: .*, got str", lambda v: stored(v).load(unknown_impostors="0.5")),
@@ -60,6 +70,10 @@ WAV = {"anna": ["a.wav"]}
 
 def again(verifier, **options) -> pipeline.Verifier:
     return pipeline.Verifier(verifier.model, verifier.claim, **options)
+
+
+def folder_of(verifier) -> Path:
+    return Path(verifier.model.where).parent
 
 
 def stored(verifier) -> pipeline.Store:
