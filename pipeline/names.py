@@ -14,7 +14,8 @@ from pipeline.errors import InputError, SpeakerExistsError
 MOST_CHARACTERS = 200
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 # Fillers and selectors of variants, which Unicode counts among letters and marks.
-_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {chr(code) for code in range(0xFE00, 0xFE10)}
+_SELECTORS = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0").union(map(chr, _SELECTORS))
 # Greek and Cyrillic letters and the Latin ones that look the same, in lower case; after Unicode's table of confusables.
 _GREEK = "αορνικτυχγ", "aopviktuxy"
 _CYRILLIC = "аеорсухіјѕԁԛԝһӏкмтнвгп", "aeopcyxijsdqwhlkmthbrn"
@@ -40,9 +41,8 @@ def checked_name(name: str) -> str:
     if name in ("", ".", ".."):
         raise InputError("a name must not be empty, and not . or .., which cannot be part of a URL")
     for character in name:
-        category = unicodedata.category(character)
-        blank = category == "Zs" and character != " "
-        if category in _INVISIBLE or character in _BLANKS or blank or character == "\ufffd":
+        blank = character != " " and unicodedata.category(character) == "Zs"
+        if blank or _is_invisible(character) or character == "\ufffd":
             raise InputError(
                 f"a name has visible characters and spaces, got U+{ord(character):04X}"
                 f" ({unicodedata.name(character, 'control')}); copied from a formatted text?"
@@ -78,4 +78,8 @@ def check_new_names(names: Iterable[str], enrolled: Iterable[str]) -> None:
 
 def _looks_of(name: str) -> str:
     plain = unicodedata.normalize("NFKC", name).casefold().translate(_LOOKS)
-    return "".join(character for character in plain if unicodedata.category(character) not in _INVISIBLE)
+    return "".join(character for character in plain if not _is_invisible(character))
+
+
+def _is_invisible(character: str) -> bool:
+    return character in _BLANKS or unicodedata.category(character) in _INVISIBLE
