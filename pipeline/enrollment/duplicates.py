@@ -53,7 +53,7 @@ def copies(recordings: Sequence[Recording]) -> list[tuple[int, int]]:
 
 
 class KnownRecordings:
-    """Recordings with these ``known`` fingerprints (F,), end to end, of which others may be copies, or parts."""
+    """Recordings by their ``known`` fingerprints (F,), end to end; others may be copies of them, or of parts."""
 
     def __init__(self, known: Prints) -> None:
         self._known = kept_of(known)

@@ -53,8 +53,8 @@ class HeldOutScoring:
 
     ``training`` are the solvers of its supervector machines, which can leave a speaker out. ``claims`` are the numbers
     of the speakers who can be claimed, ``ids`` the ids of all. Utterances of a ``changed`` condition are scored by the
-    machines over whole utterances alone. Each utterance is claimed for its speaker and for ``most_others`` drawn at
-    random, or a few more (default: all).
+    machines over whole utterances alone. Each utterance is claimed for its speaker and for all others, or, where
+    ``most_others`` are given and there are more, for so many drawn at random, and a few besides.
     """
 
     def __init__(

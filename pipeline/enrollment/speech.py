@@ -192,7 +192,7 @@ def is_narrow_band(levels: Iterable[float | None]) -> bool:
 
 
 def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
-    """Return ``most`` of the ``versions`` of a speaker's utterances, by turns with the speaker's ``number``."""
+    """Return ``most`` of the ``versions`` of a speaker's utterances; the next ``number``'s follow them."""
     first = number * most % max(1, len(versions))
     return [*versions, *versions][first : first + min(most, len(versions))]
 

@@ -91,7 +91,7 @@ def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray
 
 
 def rates_of(of_target: npt.NDArray[Any], of_nontarget: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Return FA and FR at each score, and above the highest, of the counts at each; shapes (scores + 1,)."""
+    """Return FA and FR at each score, and above the highest, by the counts at each score; shapes (scores + 1,)."""
     rejected, refused = _running_totals(of_target), _running_totals(of_nontarget)
     total = refused[-1]
     return np.subtract(total, refused, out=refused) / total, rejected / rejected[-1]

@@ -74,7 +74,7 @@ class LogisticCalibration:
 
 
 Origin = Literal["enrolled", "unknown", "all"]
-"""Impostors that a fit is against: enrolled speakers or unknown ones; "all" for that of a condition, which has none."""
+"""Impostors that a fit is against: enrolled or unknown ones; "all" for a condition's fit, which is against none."""
 Fits = tuple[tuple[Origin, LogisticCalibration], ...]
 """Calibrations of one system or sum, each against the impostors of one origin."""
 

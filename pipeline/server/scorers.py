@@ -106,9 +106,9 @@ class ScoredClaim:
 
 
 class Scorers:
-    """At most ``most`` processes for claims under ``settings``, one more where each has ``claims_each``.
+    """At most ``most`` processes for claims under ``settings``; another is started once each has ``claims_each``.
 
-    ``nice`` is added to their ``nice`` value, ``waiting`` that of ``Turns``; ``aliases`` returns
+    ``nice`` is added to their ``nice`` value, ``waiting`` is as in ``Turns``; ``aliases`` returns
     the paths that no error may tell.
     """
 
