@@ -284,8 +284,8 @@ def _left_out(dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: N
 def _change(dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: NDArray[np.bool_]) -> Array:
     """Return inv(G) a[rows] (g, N), with a the ``dual`` solution and rows those of ``numbers`` (k,) that are ``gone``.
 
-    With B their ``columns`` of the inverse and G the block of B at these rows, the solution without them is a - B
-    inv(G) a[rows].
+    With B their ``columns`` of the inverse and G the block of B at these rows, the solution without them is
+    a - B inv(G) a[rows].
     """
     out = numbers[gone]
     return np.asarray(np.linalg.solve(columns[np.ix_(out, gone)].astype(np.float64), dual[out]), dtype=np.float64)

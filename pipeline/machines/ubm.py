@@ -4,8 +4,8 @@ Supervector machines and adapted GMMs use only a segment's zeroth- and first-ord
 Quatieri and Dunn, Speaker verification using adapted Gaussian mixture models, 2000). They are sums over frames, so that
 a stream keeps only (K, 1 + d) numbers.
 
-A channel adds a constant to cepstra, which mean normalisation subtracts. The mean of few frames is drawn to zero: m_T =
-sum x_t / (T + prior), the maximum a posteriori estimate under a normal prior worth ``prior`` frames. In a stream,
+A channel adds a constant to cepstra, which mean normalisation subtracts. The mean of few frames is drawn to zero:
+m_T = sum x_t / (T + prior), the maximum a posteriori estimate under a normal prior worth ``prior`` frames. In a stream,
 component posteriors at frame t are those of x_t - m_t. First-order statistics are linear in the frames, and are
 converted to those of x_t - m_T when they are read.
 """
