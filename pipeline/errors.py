@@ -35,7 +35,7 @@ class VoiceclaimError(Exception):
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the fields, so that the error survives the way back from a worker process."""
+        """Rebuild from the fields, so that a worker process can pass the error back."""
         return (_rebuilt, (type(self), self.args, self.__dict__))
 
 
@@ -50,9 +50,9 @@ class InputError(VoiceclaimError):
 
 
 def check_type(name: str, value: object, kinds: type | tuple[type, ...] | UnionType, expected: str) -> None:
-    """Raise InputError, which names the parameter and what was ``expected``, for a ``value`` of none of the ``kinds``.
+    """Raise InputError, which gives ``name`` and what was ``expected``, unless ``value`` is of one of the ``kinds``.
 
-    True and False are no numbers, nor are whole numbers and fractions beyond what a float holds.
+    True and False do not count as numbers, nor do whole numbers and fractions beyond the range of a float.
     """
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         raise InputError(f"{name}: {expected} was expected, got {type(value).__name__}")
@@ -64,7 +64,7 @@ def check_type(name: str, value: object, kinds: type | tuple[type, ...] | UnionT
 
 
 def check_callable(name: str, value: object) -> None:
-    """Raise InputError unless ``value`` can be called, or is None, for nothing to call."""
+    """Raise InputError unless ``value`` is callable or None."""
     if value is not None and not callable(value):
         raise InputError(f"{name}: a function was expected, got {type(value).__name__}")
 
@@ -93,7 +93,7 @@ class AudioError(InputError):
 
 
 class FitError(InputError, ValueError):
-    """Data that a posterior or a machine cannot be fitted to; a ValueError too, for scikit-learn's sake."""
+    """A posterior or a machine cannot be fitted to the data; also a ValueError, as scikit-learn expects."""
 
 
 class UnfittedError(FitError, AttributeError):
@@ -101,9 +101,9 @@ class UnfittedError(FitError, AttributeError):
 
 
 class UnknownSpeakerError(InputError):
-    """A name is that of nobody enrolled; ``nearest`` holds enrolled names that are similar, if there are any.
+    """Nobody of this name is enrolled; ``nearest`` holds similar enrolled names, if there are any.
 
-    It is None where there are too many to look for them.
+    It is None if too many speakers are enrolled to look for them.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class UnknownSpeakerError(InputError):
 
 
 class NotEnoughSpeechError(VoiceclaimError):
-    """Audio with too little speech for a score: ``seconds`` of speech, where ``needed`` are needed.
+    """Audio with too little speech for a score: ``seconds`` of speech, fewer than ``needed``.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class NotEnoughSpeechError(VoiceclaimError):
 
 
 class EnrollmentRefusedError(VoiceclaimError):
-    """Every new speaker was refused; ``reason`` is the first of the reasons, ``findings`` the checks by speaker."""
+    """Every new speaker was refused; ``reason`` is the first of the reasons, ``findings`` has the checks by speaker."""
 
     def __init__(self, reason: str, findings: dict[str, str]) -> None:
         self.reason = reason
@@ -151,7 +151,7 @@ class EnrollmentRefusedError(VoiceclaimError):
 
 
 class MetricError(VoiceclaimError):
-    """The scores at hand do not define the error rate asked for."""
+    """The given scores do not define the requested quantity."""
 
 
 class StoreError(VoiceclaimError):
@@ -170,7 +170,7 @@ class StoreFormatError(StoreError):
 
 
 class StoreSealError(StoreError):
-    """A store's seal does not hold or is missing, or its key was not given."""
+    """A store's seal is broken or missing, or its key was not given."""
 
 
 class StoreBusyError(StoreError):
@@ -200,7 +200,7 @@ class UnavailableError(VoiceclaimError):
 class ServiceError(VoiceclaimError):
     """A service refused a request, or cannot be reached.
 
-    ``status`` is HTTP's (0: no answer came) and ``kind`` the name of the error that the service met.
+    ``status`` is the HTTP status (0: no answer) and ``kind`` the name of the error in the service.
     """
 
     def __init__(self, status: int, detail: str, *, kind: str = "ServiceError") -> None:

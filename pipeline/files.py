@@ -1,6 +1,6 @@
-"""Files: bounded reading of untrusted paths, names beside a file, and names that are on the disk.
+"""Files: bounded reading of untrusted paths, names derived from a file's, and flushing of folders to the disk.
 
-Failures to read or write are an ``OSError`` with a reason in words (``strerror``); the caller adds the file and its
+Failures to read or write raise ``OSError`` with a reason in words (``strerror``); the caller adds the file and its
 purpose.
 """
 
@@ -20,23 +20,23 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 _BLOCK = 2**20
-# Opening a pipe that nobody writes to would wait for ever. Regular files do not know the difference.
+# Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever. It has no effect on regular files.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open the regular file at ``path`` for reading, at once; links are followed.
+    """Open the regular file at ``path`` for reading, without waiting; links are followed.
 
-    Raises OSError for whatever else is there (a folder, pipe, socket or device), for nothing at all, a loop of links
-    and a path that no file can have.
+    Raises OSError for anything else (a folder, pipe, socket or device), for a missing file, a loop of links and a path
+    that no file can have.
     """
     try:
-        _refuse_others(path.stat().st_mode)  # to open a device may already do something
+        _refuse_others(path.stat().st_mode)  # merely opening a device may have an effect
         descriptor = os.open(path, _FLAGS)
-    except ValueError as error:  # a NUL, or text that the file system cannot spell
+    except ValueError as error:  # a NUL, or text that the file system cannot encode
         raise OSError(errno.EINVAL, f"no file can have such a path ({error})") from None
     try:
-        _refuse_others(os.fstat(descriptor).st_mode)  # it may have become something else in between
+        _refuse_others(os.fstat(descriptor).st_mode)  # the path may have been replaced in between
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
@@ -48,7 +48,7 @@ def read_bounded(path: Path, most: int) -> bytes:
     content = bytearray()
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # The system's own files, as in /proc, have a size of 0.
+        # The system's own files, as in /proc, report a size of 0.
         while size <= most and (data := file.read(min(_BLOCK, most + 1 - len(content)))):
             content += data
     if max(size, len(content)) > most:
@@ -57,21 +57,21 @@ def read_bounded(path: Path, most: int) -> bytes:
 
 
 def beside(path: Path, suffix: str, *, prefix: str = "") -> Path:
-    """Return ``path`` with a prefix and a suffix added to its name; raises OSError if it has no name, as . and /."""
+    """Return ``path`` with a prefix and a suffix added to its name; raises OSError if it has none, as . and /."""
     if not path.name:
         raise OSError(errno.EISDIR, "a file was expected, got a folder")
     return path.with_name(f"{prefix}{path.name}{suffix}")
 
 
 def obstacle(path: Path, error: Exception) -> str:
-    """Return in words why no file could be made at ``path``: most often its folder is missing."""
+    """Return in words why no file could be made at ``path``; usually its folder is missing."""
     if isinstance(error, FileNotFoundError) and not path.parent.exists():
         return f"there is no folder {path.parent}"
     return getattr(error, "strerror", None) or str(error)
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names in ``folder`` to the disk, where the system can (not on Windows)."""
+    """Flush the names in ``folder`` to the disk if the system can (not on Windows)."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

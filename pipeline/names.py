@@ -1,7 +1,7 @@
-"""Names of people, normalised for comparison: no invisible characters, and letters that look alike are found.
+"""Names of people: checks for invisible characters, and for names that look alike.
 
-A name stays as it was given, in Unicode's normal form C. Two names are twins if a reader could take one for the other:
-they differ in case, in width, or in letters of another script that look the same.
+A name is kept as given, in Unicode's normal form C. Two names are twins if a reader could take one for the other: they
+differ only in case, in width, or in letters of another script that look the same.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from pipeline.errors import InputError, SpeakerExistsError
 
 MOST_CHARACTERS = 200
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
-# Fillers and selectors of variants, which Unicode counts among letters and marks.
+# Fillers and variation selectors, which Unicode counts among letters and marks.
 _SELECTORS = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
 _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0").union(map(chr, _SELECTORS))
-# Greek and Cyrillic letters and the Latin ones that look the same, in lower case; after Unicode's table of confusables.
+# Greek and Cyrillic letters and the Latin letters that look the same, in lower case; from Unicode's table of
+# confusables.
 _GREEK = "αορνικτυχγ", "aopviktuxy"
 _CYRILLIC = "аеорсухіјѕԁԛԝһӏкмтнвгп", "aeopcyxijsdqwhlkmthbrn"
 _LOOKS = str.maketrans(_GREEK[0] + _CYRILLIC[0] + "ıłøđ01", _GREEK[1] + _CYRILLIC[1] + "ilodol")
 
 
 def normal(name: str) -> str:
-    """Return ``name`` in normal form C; raises InputError for one that is longer than a name can be."""
-    if len(name) <= 4 * MOST_CHARACTERS:  # the time to normalise marks grows with the square of their number
+    """Return ``name`` in normal form C; raises InputError if it is too long."""
+    if len(name) <= 4 * MOST_CHARACTERS:  # normalising takes quadratic time in the number of marks
         name = unicodedata.normalize("NFC", name)
     if len(name) > MOST_CHARACTERS:
         raise InputError(f"a name has at most {MOST_CHARACTERS} characters, got {len(name)}")
@@ -32,7 +33,7 @@ def normal(name: str) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Return ``name`` in normal form C; raises InputError for one that is empty, too long, or not all visible."""
+    """Return ``name`` in normal form C; raises InputError if it is empty, too long, or not entirely visible."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
@@ -59,9 +60,9 @@ def twin_of(name: str, others: Iterable[str]) -> str | None:
 
 
 def check_new_names(names: Iterable[str], enrolled: Iterable[str]) -> None:
-    """Raise InputError for a name that cannot be enrolled, or SpeakerExistsError for one that looks like another.
+    """Raise InputError for an invalid name, or SpeakerExistsError for one that looks like another.
 
-    ``names`` are in normal form C already, and none of them is ``enrolled``.
+    ``names`` must be in normal form C, and not among ``enrolled``.
     """
     looks = {_looks_of(name): name for name in enrolled}
     for name in names:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipeline.errors import ConfigError
 
-# A wheel carries presets and data inside the package; in a checkout they stand beside it.
+# A wheel has presets and data inside the package, a checkout beside it.
 _PACKAGE = Path(__file__).resolve().parent
 _ALIASES = {"xin2002": "paper"}
 

@@ -1,14 +1,14 @@
 """Data augmentation: enrollment speech through random channels, under babble or noise, and at another speed.
 
-Machines that are trained on augmented versions beside the recordings themselves recognise the speaker there too. Babble
-is made of the other speakers enrolled together; no other audio is needed, and none is kept. Speech at another speed has
-the voice of a pseudo-speaker (Ko et al., Audio augmentation for speech recognition, 2015). Channels are in
+Machines trained on augmented versions as well as on the recordings also recognise the speaker in such conditions.
+Babble is made from the other speakers of the same enrollment; no other audio is needed, and none is kept. Speech played
+at another speed gives a pseudo-speaker (Ko et al., Audio augmentation for speech recognition, 2015). Channels are in
 ``pipeline.audio.channels``.
 
-Conventions. Samples are mono float64 (n,), finite, full scale [-1, 1]. Output, but for ``speed_perturbation``, is as
-long as the input and aligned with it, and nothing is clipped but by a telephone. The same input and the same state of a
-numpy Generator give the same output. "Silent" means that every sample is zero. Samples that are not mono and finite are
-an ``AudioError``.
+Conventions. Samples are mono float64 (n,), finite, full scale [-1, 1]. Except for ``speed_perturbation``, output is as
+long as the input and aligned with it. Only ``telephone`` clips. The same input and the same state of a numpy Generator
+give the same output. "Silent" means that every sample is zero. Samples that are not mono and finite are an
+``AudioError``.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ LEAST_VOICES = 2
 # across the room to an arm's length.
 ROOM_RT60 = (0.2, 0.9)
 ROOM_DIRECT_DB = (-6.0, 6.0)
-# Before a codec or a band, the microphone's and the line's own response; behind a band, the noise of the line.
+# Random equaliser before a codec or a band, for the response of microphone and line; line noise added after a band.
 EQUALISER_DB = 6.0
 BAND_SNR_DB = (10.0, 30.0)
-# Utterances of a speaker that each kind is made of at the least: its segments of speech need more than one text.
+# Least number of a speaker's utterances that get a version of each kind: its segments need more than one text.
 LEAST_VERSIONS = 2
 
 _MOST_DB = 300.0
 
 
 class Augmenter:
-    """Augmented versions of the ``kinds``, and ``speeds``, of utterances at ``config.features.rate`` Hz.
+    """Augmented versions of utterances, one for each of ``kinds`` and ``speeds``, at ``config.features.rate`` Hz.
 
-    They are the same for the same seed and utterance.
+    The same seed and utterance give the same versions.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Augmenter:
         self._rate = config.features.rate
         self._seed = config.seed
         self._counts = {name: len(utterances) for name, utterances in speakers.items()}
-        # One array, which processes share: of many small ones each task would carry copies.
+        # One array, which processes share; many small ones would be copied into each task.
         self._speech, self._sources = np.empty(0), dict[str, slice]()
         if "babble" in self.kinds:
             seconds = min(SOURCE_SECONDS, ALL_SOURCE_SECONDS / len(speakers))
@@ -85,9 +85,10 @@ class Augmenter:
             self._sources = {name: slice(*span) for name, span in zip(speakers, pairwise(ends), strict=True)}
 
     def versions(self, samples: Samples, rate: int, *, speaker: str, number: int) -> list[Samples | None]:
-        """Return a version (n,) of each kind, in order, of the ``number``-th utterance of ``speaker``.
+        """Return one version (n,) of each kind, in order, for the ``number``-th utterance of ``speaker``.
 
-        It is None where the settings' share of the speaker's utterances leaves this one out (``has_version``).
+        A version is None if the utterance is not in the share of the speaker's utterances that get this kind
+        (``has_version``).
         """
         samples = resampled(samples, rate, self._rate)
         has = self._chosen(speaker, number, len(self.kinds))
@@ -151,14 +152,15 @@ class Augmenter:
 
 
 def has_version(number: int, count: int, *, which: int, kinds: int, share: float) -> bool:
-    """Check whether utterance ``number`` of a speaker's ``count`` has a version of kind ``which`` of ``kinds``.
+    """Check whether the ``number``-th of a speaker's ``count`` utterances has a version of kind ``which`` of ``kinds``.
 
-    Each kind is made of ``share`` of the utterances, rounded, and of two at the least where there are two. They are
-    spread evenly, and each kind starts elsewhere: no utterance has two versions more than another.
+    Each kind is made from ``share`` of the utterances, rounded, but from at least two where there are two. They are
+    spread evenly and start at another utterance for each kind, so that no utterance has
+    two versions more than another.
     """
     wanted = max(LEAST_VERSIONS, round(share * count))
     # As number goes up to count, number * wanted / count passes ``wanted`` whole numbers. Kinds are shifted against
-    # each other by equal parts of the way from one to the next.
+    # each other by equal fractions of the step between these.
     return (number * wanted + which * count // kinds) % count < wanted
 
 
@@ -174,9 +176,9 @@ def speed_perturbation(samples: Samples, rate: int, factor: float) -> Samples:
 def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:
     """Add ``noise``, looped or cut to length n, to ``samples`` (n,) at a signal-to-noise ratio of ``snr_db``.
 
-    The ratio is of mean squares over the whole signal, its pauses included, and over just the noise that is used. If
-    either side is silent or empty no gain gives the ratio, and the samples are returned unchanged. Raises AudioError
-    for a ratio beyond 300 dB either way.
+    The ratio compares the mean square of the whole signal, pauses included, with that of the noise actually used. If
+    either is silent or empty, no gain gives the ratio, and the samples are returned unchanged. Raises AudioError for a
+    ratio beyond 300 dB either way.
     """
     check_mono(samples, "mix: samples")
     check_mono(noise, "mix: noise")
@@ -189,9 +191,9 @@ def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:
 def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices: int = 6) -> Samples:
     """Sum ``voices`` segments of ``sources`` to (n,), each segment at an rms of 1.
 
-    ``sources`` are recordings at one rate, best one a speaker: each serves once before any serves twice. Silent and
-    empty ones are passed over. A segment begins anywhere; where a recording ends it begins again. Raises AudioError
-    for sources without sound.
+    ``sources`` are recordings at one rate, preferably one per speaker: each is used once before any is used twice.
+    Silent and empty ones are skipped. A segment starts anywhere in its recording and wraps around at the end. Raises
+    AudioError if no source has sound.
     """
     sounding = [source for source in sources if source.any()]
     if not sounding:
@@ -209,7 +211,7 @@ def babble(sources: Sequence[Samples], n: int, rng: np.random.Generator, voices:
 
 def _segment(source: Samples, n: int, rng: np.random.Generator) -> Samples:
     """Return ``n`` samples of ``source`` from a random start, or from its loudest sample if those are silent."""
-    # While the recording is long enough, a segment that needs no seam.
+    # Without a seam if the recording is long enough.
     start = int(rng.integers(len(source) - n + 1 if len(source) > n else len(source)))
     segment = source[(start + np.arange(n)) % len(source)]
     if np.any(segment):

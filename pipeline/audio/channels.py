@@ -3,10 +3,10 @@
 Random channels are drawn anew at every call, so that machines are trained on many of them.
 
 Conventions. Samples are mono float64 (n,), finite, full scale [-1, 1]. Output is as long as the input and aligned with
-it: no filter delays. Nothing is clipped but by the mu-law coder, as on a real line. Filters by FFT have zero phase, and
-silence after the end so that the end does not come round to the start. Magnitude responses are those of amplitudes.
-The same input and the same state of a numpy Generator give the same output. "Silent" means that every sample is zero.
-Samples that are not mono and finite are an ``AudioError``.
+it: no filter delays. Only the mu-law coder clips, as on a real line. Filters by FFT have zero phase, and pad the signal
+with silence so that its end does not wrap around to the start. Magnitude responses apply to amplitudes. The same input
+and the same state of a numpy Generator give the same output. "Silent" means that every sample is zero. Samples that are
+not mono and finite are an ``AudioError``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pipeline.audio.streams import Samples
 from pipeline.errors import AudioError
 
 LINE_RATE = 8_000  # Hz, of a digital telephone line (ITU-T G.711)
-# ITU-T G.712 asks for 300 to 3400 Hz. Symmetric taps of odd number, centred, delay nothing; 25 ms of them fall from
-# full to nothing within about 130 Hz, around the two frequencies below (each 6 dB down).
+# ITU-T G.712 asks for 300 to 3400 Hz. An odd number of symmetric, centred taps delays nothing; with 25 ms of taps, each
+# edge falls from full gain to nothing within about 130 Hz around its frequency below (6 dB down).
 _BAND = (240.0, 3_460.0)
 _HALF = 100  # taps on either side of the centre
 _SETTLING_SECONDS = 0.05  # of silence after the end, so that no filter meets the edge of the buffer
@@ -48,8 +48,8 @@ MOST_HUM = 1.5  # times the rms of the noise
 def telephone(samples: Samples, rate: int) -> Samples:
     """Pass ``samples`` (n,) at ``rate`` Hz through a telephone line: 300 to 3400 Hz, mu-law at 8 kHz.
 
-    The level is not touched before the coder: quiet speech meets its coarse end, as on a line, and samples beyond
-    full scale are clipped. The band is flat within 3 dB; up to 200 Hz and from 3550 Hz on all is 20 dB down or more.
+    The level is not adjusted before the coder: quiet speech is coded in few steps, as on a line, and samples beyond
+    full scale are clipped. The band is flat within 3 dB; up to 200 Hz and from 3550 Hz on, gain is -20 dB or less.
     Returns (n,) at ``rate``.
     """
     check_mono(samples, "telephone")
@@ -103,7 +103,7 @@ def random_codec(samples: Samples, rate: int, rng: np.random.Generator) -> Sampl
 
 def _coded(samples: Samples, file_format: str, subtype: str) -> Samples:
     """Code ``samples`` (n,) at 8 kHz by libsndfile and decode them: (n,), or more in codecs of whole blocks."""
-    # Towards zero, as the decision values of mu-law ask.
+    # Rounded towards zero, as the decision values of mu-law require.
     pcm = np.clip(samples * 2.0**15, -32767.0, 32767.0).astype(np.int16)
     coded = io.BytesIO()
     soundfile.write(coded, pcm, LINE_RATE, format=file_format, subtype=subtype)
@@ -141,11 +141,11 @@ def random_band(samples: Samples, rate: int, rng: np.random.Generator) -> Sample
 
 
 def coloured_noise(n: int, rate: int, rng: np.random.Generator) -> Samples:
-    """Return noise (n,) at ``rate`` Hz of a random colour, in half of all draws with a hum; its rms is 1.
+    """Return noise (n,) of a random colour at ``rate`` Hz and an rms of 1, with a hum in half of all draws.
 
-    The amplitude spectrum of the noise is f^-a, a drawn from ``NOISE_SLOPE``, through a random equaliser of
-    +-``NOISE_EQUALISER_DB``. Below the equaliser's lowest frequency it is flat: f^-a would put the power of steep noise
-    where nothing is heard. The hum's rms is drawn up to ``MOST_HUM`` times that of the noise.
+    The amplitude spectrum of the noise is f^-a, with a drawn from ``NOISE_SLOPE``, times a random equaliser of
+    +-``NOISE_EQUALISER_DB``. It is flat below the equaliser's lowest frequency, or most of the power of steep noise
+    would be inaudible. The hum's rms is drawn up to ``MOST_HUM`` times that of the noise.
     """
     size = _fft_length(n, rate)
     frequencies = rfftfreq(size, 1.0 / rate)
@@ -191,7 +191,7 @@ def _filtered(samples: Samples, rate: int, response: Callable[[Samples], Samples
 
 
 def _fft_length(n: int, rate: int) -> int:
-    """Return a length that is fast to transform, of ``n`` samples and the silence after them."""
+    """Return a length that is fast to transform and holds ``n`` samples and the silence after them."""
     length: int = next_fast_len(n + _settling(rate), real=True)
     return length
 
@@ -207,8 +207,8 @@ def _settling(rate: int) -> int:
 def reverberate(samples: Samples, response: Samples) -> Samples:
     """Convolve ``samples`` (n,) with ``response`` (m,), the impulse response of a room at the same rate; (n,).
 
-    The largest value of the response is taken for the direct sound, and as time zero: the output is aligned with the
-    input, however far away the microphone stood. The tail after the end is cut off, and the rms of the rest is that of
+    The largest value of the response is taken as the direct sound and as time zero: the output is aligned with the
+    input, however far away the microphone stood. The tail after the end is cut off, and the rest scaled to the rms of
     the input. Raises AudioError for a silent or empty response.
     """
     check_mono(samples, "reverberation: samples")

@@ -27,7 +27,7 @@ from pipeline.resources import background_folder
 __all__ = ["Corpus", "Recordings", "Utterance", "as_corpus", "background_voices", "read_corpus"]
 Kind = Literal["folders", "kaldi", "names", "rttm", "table", "yoho"]
 _TABLES = {".csv", ".tsv"}
-_MOST_SHARED = 0.5  # seconds by which turns of a call may overlap, as their edges are rounded
+_MOST_SHARED = 0.5  # seconds by which a speaker's turns may overlap, since their edges are rounded
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Corpus:
         Parameters
         ----------
         channel : int or None
-            Channel, from 1, of each utterance that names none; None changes nothing.
+            Channel, from 1, for every utterance without one of its own; None changes nothing.
 
         Returns
         -------
@@ -86,7 +86,7 @@ class Corpus:
         Raises
         ------
         AudioError
-            For a channel that is not a whole number from 1 on. Whether recordings have it shows when they are read.
+            For a channel that is not a whole number from 1. A recording that lacks it is refused only when it is read.
         """
         if channel is None:
             return self
@@ -133,9 +133,9 @@ def as_corpus(recordings: Recordings) -> Corpus:
 
 
 def _checked(corpus: Corpus) -> Corpus:
-    """Return the corpus with names in normal form C: some file systems store an accent as a character of its own.
+    """Return the corpus with names in normal form C; some file systems store an accent as a separate character.
 
-    Raises InputError for a name written in two ways, and a recording that is given twice.
+    Raises InputError for a name that occurs in two encodings, and for a recording given twice.
     """
     speakers: dict[str, tuple[Utterance, ...]] = {}
     for name, its in corpus.speakers.items():
@@ -163,7 +163,7 @@ def _check_parts(utterances: Sequence[Utterance]) -> None:
 
 
 def _given_twice(utterances: Sequence[Utterance]) -> Utterance | None:
-    """Return the first utterance that shares more than ``_MOST_SHARED`` seconds with one before; None without any."""
+    """Return the first utterance that shares more than ``_MOST_SHARED`` seconds with an earlier one, or None."""
     ends: dict[tuple[Path, int | None], float] = {}
     for one in sorted(utterances, key=lambda one: one.start or 0.0):
         start, end = one.start or 0.0, float("inf") if one.end is None else one.end
@@ -242,8 +242,8 @@ def _why_no_corpus(root: Path) -> str:
 def background_voices() -> Corpus:
     """Return the synthetic voices that come with the package, to enroll as background speakers.
 
-    Text-to-speech in several languages, 36 voices of 11 to 32 s. Where few speakers are enrolled, they stand for people
-    who are not, and claims are compared with them.
+    Text-to-speech in several languages, 36 voices of 11 to 32 s. Where few speakers are enrolled, they serve as a
+    background of impostors that claims are compared with.
 
     Returns
     -------

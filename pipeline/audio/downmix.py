@@ -1,11 +1,12 @@
-"""Several channels of a recording to one, their mean or one of them; and whether the channels hold different sounds.
+"""Downmix of a recording to one channel, the mean or a chosen one, and a test for channels with different sounds.
 
-Two channels may be two people, as of a telephone call, or one sound and its inverse, which cancel: then their mean is
-of no use. The largest cross-correlation of channels x and y over all blocks b of N frames, at a short lag l, tells:
+Two channels may be the two sides of a telephone call, or one sound and its inverse, which cancel: their mean is then
+useless. Such channels are detected by the largest normalised cross-correlation of channels x and y at a short lag l,
+over all blocks b of N frames,
 
     r(l) = sum_b sum_n x_b[n] y_b[n + l] / sqrt(sum_b sum_n x_b[n]^2  sum_b sum_n y_b[n]^2),   |l| <= L
 
-by the cross-spectra of the blocks, which are summed (Knapp and Carter, The generalized correlation method for
+computed from the summed cross-spectra of the blocks (Knapp and Carter, The generalized correlation method for
 estimation of time delay, 1976). It is near 1 for one sound at two microphones, near 0 for two sounds, and near -1 for
 an inverted one.
 """
@@ -21,22 +22,22 @@ from pipeline.errors import AudioError
 
 Samples = NDArray[np.float64]
 
-# Power of the mean of the channels over that of the channels: unrelated ones have at least -18 dB (64 of them).
+# Power of the channels' mean over the channels' power: for unrelated channels at least -18 dB (64 channels).
 _CANCELLED = 1e-3
 _BLOCK = 4096  # N, frames
 _MOST_LAG = 512  # L: 64 ms at 8 kHz, 11 ms or 3.6 m of air at 48 kHz
 _MOST_COMPARED = 8  # the first channels: memory and time grow with the square of their number
-# Two voices of the demo have at most 0.18 in size, over all pairs of its trials; a copy 64 ms late has at least 0.7.
+# Over all pairs of the demo's trials, two voices reach at most 0.18 in magnitude; a copy 64 ms late, at least 0.7.
 _ONE_SOUND = 0.3
 _QUIET = 0.01  # power over that of the loudest channel, 20 dB below it: echoes and hiss, which change a mean little
 
 
 class Mixed(Protocol):
-    """Source of one channel of a recording, which tells how the recording's channels compare."""
+    """Source of one channel mixed from a recording, with a test of the recording's channels."""
 
     @property
     def channels_differ(self) -> bool:
-        """Return whether it is the mean of channels that hold different sounds so far, or cancel each other."""
+        """Return True if it is a mean of channels that have held different sounds so far, or cancel each other."""
 
 
 def check_channel_number(channel: int | None, where: str) -> None:
@@ -60,7 +61,7 @@ class Downmix:
         self._comparison: _Comparison | None = None
 
     def check_has(self, channels: int) -> None:
-        """Raise AudioError if so many ``channels`` lack the chosen one, or the recording had another number before."""
+        """Raise AudioError if a recording of ``channels`` lacks the chosen one, or had another number before."""
         if channels != (self.channels or channels):
             raise AudioError(
                 f"{self._where}: all samples of a recording must have the same number of channels, got {channels} after"
@@ -77,7 +78,7 @@ class Downmix:
     def push(self, frames: Samples) -> Samples:
         """Return the channel, or the mean of all: (n, channels) to (n,). Raises AudioError as ``check_has``.
 
-        Summed channel by channel, not by ``mean``: its order of summation, and so the last bit, may depend on n.
+        Sums channel by channel: the summation order of numpy's ``mean``, and so the last bit, may depend on n.
         """
         self.check_has(frames.shape[1])
         if self._channel is not None:
@@ -89,7 +90,7 @@ class Downmix:
             mono = mono + frames[:, channel]
         mono = mono / frames.shape[1]
         self._comparison = self._comparison or _Comparison(min(frames.shape[1], _MOST_COMPARED))
-        with np.errstate(all="ignore"):  # samples that are not finite may still come to be refused
+        with np.errstate(all="ignore"):  # non-finite samples may reach this before they are refused
             self._power += float(np.vdot(frames, frames)) / frames.shape[1]
             self._mono_power += float(np.vdot(mono, mono))
             self._comparison.push(frames)
@@ -97,7 +98,7 @@ class Downmix:
 
     @property
     def channels_differ(self) -> bool:
-        """Return whether the mean is of channels that hold different sounds so far, or cancel each other."""
+        """Return True if the mean is of channels that have held different sounds so far, or cancel each other."""
         return self._comparison is not None and self._comparison.differ
 
     def check(self) -> None:
@@ -130,7 +131,7 @@ class _Comparison:
 
     @property
     def differ(self) -> bool:
-        """Return whether two channels, neither of them quiet beside the loudest, are not one sound."""
+        """Return True if any two channels differ in sound; channels much quieter than the loudest do not count."""
         is_heard = self._powers > _QUIET * self._powers.max()
         pairs = is_heard[self._first] & is_heard[self._second]
         powers = self._powers[self._first[pairs]] * self._powers[self._second[pairs]]

@@ -1,9 +1,10 @@
 """Truncated files: the length in a header compared with the samples that follow it.
 
-A FLAC file that is cut between two frames decodes without an error. Of other formats, libsndfile reduces the length to
-the samples that are there, with or without a remark. Programs that write into a pipe cannot know the length, and put a
-very large one into the header: it is ignored. The first frame of an MP3 file may hold the number of frames (Xing). An
-interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is checked.
+A FLAC file that is cut between two frames decodes without an error. For other formats, libsndfile reduces the length to
+the samples present, with or without a remark. Programs that write into a pipe cannot know the length and put a very
+large one into the header, which is ignored here. The first frame of an MP3 file may hold the number of frames (Xing).
+An interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is
+checked.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Any
 
 from pipeline.audio.libsndfile import Source, frames_listed
 
-# libsndfile's remarks on a header that promises more bytes than follow: of samples, and of the whole file.
+# libsndfile's remarks on a header that gives more bytes than follow: bytes of samples, and of the whole file.
 _REDUCED = re.compile(r"^ *(?:data|SSND|Data Size|BODY) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
 _REDUCED_FILE = re.compile(r"^ *(?:riff|Riff size) *: (\d+) \(should be (\d+)\)", re.MULTILINE)
 _FRAME_BYTES = re.compile(r"^ *Block Align *: (\d+)", re.MULTILINE)
 _SPHERE_COUNT = re.compile(rb"^sample_count -i (\d+)\s*$", re.MULTILINE)
-_UNKNOWN_BYTES = 2**31 - 2**16  # from here on, "until the end": 2**31 - 4096 by sox, 2**32 - 1 by ffmpeg
+_UNKNOWN_BYTES = 2**31 - 2**16  # this or more means "until the end": 2**31 - 4096 from sox, 2**32 - 1 from ffmpeg
 _NO_SAMPLES = b"data" + bytes(4)  # of a WAV file: its chunk of samples has 0 bytes
 _MISCOUNTED = 256  # bytes: some programs count the header among the samples
 _OGG, _OGG_HEADER = b"OggS", 27  # the beginning of a page, and bytes of its header
@@ -64,7 +65,7 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
 
 
 def _frames_promised(sound: Any, head: bytes) -> int | None:
-    """Return the number of frames by a file's header; None unless more than the file has.
+    """Return the number of frames that a file's header gives; None unless it exceeds the frames in the file.
 
     ``sound`` is the file as libsndfile reads it, which reduces the number, and ``head`` its first bytes.
     """
@@ -86,7 +87,7 @@ def _frames_promised(sound: Any, head: bytes) -> int | None:
 
 
 def _unlisted_bytes(source: Source, head: bytes) -> int:
-    """Return how many bytes follow a data chunk of 0 bytes in ``head`` of a WAV file; 0 if they are another chunk."""
+    """Return how many bytes follow an empty data chunk in the ``head`` of a WAV file; 0 if they are another chunk."""
     start = head.find(_NO_SAMPLES) + len(_NO_SAMPLES)
     if not head.startswith(b"RIFF") or start < len(_NO_SAMPLES):
         return 0
@@ -107,9 +108,9 @@ def _sphere_frames(head: bytes, total: int, channels: int) -> int | None:
 
 
 def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
-    """Return the samples that an MP3 file must have by its first frame, and "MP3" where another file follows.
+    """Return the number of samples that an MP3 file's first frame declares, and "MP3" where another file follows.
 
-    ``total`` is how many libsndfile, which reads the count too, expects.
+    ``total`` is the number that libsndfile, which reads the same field, expects.
     """
     tag = source.bytes_at(0, 10)
     start = 0
@@ -119,16 +120,16 @@ def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
     if (found := _MP3_COUNTS.match(frame)) is None:
         return None, None
     frames, size = (int.from_bytes(count) for count in found.groups()[1:])
-    samples = 1152 if frame[1] & 0x18 == 0x18 else 576  # of a frame of MPEG 1, or 2
+    samples = 1152 if frame[1] & 0x18 == 0x18 else 576  # in a frame of MPEG 1, or of MPEG 2
     after = source.bytes_at(start + size, _MP3_UNCOUNTED + 1)
     follows = after.startswith(b"ID3") or (len(after) > _MP3_UNCOUNTED and after[0] == 0xFF and after[1] >= 0xE0)
     return min(total, frames * samples), "MP3" if follows and size > 0 else None
 
 
 def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
-    """Return where the pages of an Ogg file are broken, and "Ogg" where the last is of another stream than the first.
+    """Return where the pages of an Ogg file are broken, and "Ogg" if its last page belongs to a second stream.
 
-    Other bytes after the last page are no damage.
+    Other bytes after the last page do not count as damage.
     """
     streams: list[bytes] = []
     place = 0
@@ -147,7 +148,7 @@ def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
 
 
 def _ogg_checksum(page: bytes) -> bytes:
-    """Return the checksum of a page: a CRC-32 of the usual polynomial with the bits in the other order, from 0."""
+    """Return the checksum of a page: a CRC-32 of the usual polynomial with its bits reversed, and initial value 0."""
     blank = page[: _OGG_CHECKSUM.start] + bytes(4) + page[_OGG_CHECKSUM.stop :]
     checksum = zlib.crc32(blank.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return checksum.to_bytes(4, "big").translate(_REVERSED)

@@ -1,8 +1,8 @@
-"""Formats that libsndfile does not read, decoded by ffmpeg where it is on PATH: a process that writes WAV into a pipe.
+"""Formats that libsndfile does not read, decoded by ffmpeg on PATH: a process that writes WAV into a pipe.
 
-The container is recognised by the first bytes of the file, and named to ffmpeg, which then neither guesses nor follows
-playlists. ffmpeg reads only files that a user names by a path. Files without one, such as uploads, are refused if they
-begin like such a container.
+The container is recognised by the first bytes of the file and passed to ffmpeg, which then neither guesses nor follows
+playlists. ffmpeg reads only files that a user names by a path. Audio without a path, such as an upload, is refused if
+it begins like such a container.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CONTAINERS = (
     (0, b"wvpk", "wv"),
     (0, b"ajkg", "shn"),
 )
-_ENDED_EARLY = "File ended prematurely"  # of a Matroska file inside an element, where ffmpeg fails in no other way
+_ENDED_EARLY = "File ended prematurely"  # in a Matroska element; ffmpeg then exits with code 0
 _CPU_SECONDS = 900  # of one file
 _PATIENCE = 60.0  # seconds without a byte
 
@@ -65,9 +65,9 @@ def advice(path: Path | str) -> str:
 
 
 class Decoder:
-    """An ffmpeg process that decodes the first audio track of the file at ``path``; its ``sound`` comes by a pipe.
+    """An ffmpeg process that decodes the first audio track of the file at ``path``; ``sound`` reads its output.
 
-    Raises AudioError where there is no ffmpeg, or nothing that it can decode.
+    Raises AudioError where ffmpeg is missing or cannot decode the file.
     """
 
     def __init__(self, path: str, kind: str) -> None:
@@ -90,8 +90,8 @@ class Decoder:
             remarks = self._ended()
             self.close()
             raise AudioError(
-                f"{path}: ffmpeg cannot decode it ({remarks[0] if remarks else error}); it is damaged, or cut short, as"
-                " a recording that was interrupted, or has no sound"
+                f"{path}: ffmpeg cannot decode it ({remarks[0] if remarks else error}); it is damaged, has no"
+                " sound, or is cut short, as by an interrupted recording"
             ) from error
         except BaseException:
             self.close()
@@ -104,7 +104,7 @@ class Decoder:
             raise AudioError(f"{self._path}: ffmpeg gave nothing for {_PATIENCE:g} s; is the disk still connected?")
 
     def check(self, seconds: float) -> None:
-        """Raise AudioError if the sound ended after so many ``seconds`` because of an error."""
+        """Raise AudioError if the sound ended, after ``seconds``, because of an error."""
         if remarks := self._ended():
             raise AudioError(
                 f"{self._path}: decoding fails at {seconds:.3f} s (ffmpeg: {remarks[-1]}); the file is damaged or cut"

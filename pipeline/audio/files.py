@@ -1,9 +1,9 @@
 """Audio files to mono float64 samples in bounded blocks.
 
-Conventions. Samples are float64, full scale is [-1, 1], several channels become one by a ``Downmix``.
-Nothing is clipped: a float file may go beyond 1. The format is detected from the content, not the suffix. What
-libsndfile does not read, ffmpeg may (``pipeline.audio.ffmpeg``). The samples of one file are bounded, whatever its
-header says and however it is compressed. Every failure is an ``AudioError``.
+Conventions. Samples are float64, full scale is [-1, 1], and a ``Downmix`` makes several channels one. Nothing is
+clipped: a float file may go beyond 1. The format is detected from the content, not the suffix. Formats that libsndfile
+does not read are left to ffmpeg (``pipeline.audio.ffmpeg``). The number of samples from one file is bounded, whatever
+its header says and however it is compressed. Every failure is an ``AudioError``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ BLOCK_FRAMES = 32_768
 MAX_SECONDS = 12 * 3600  # of audio decoded from one file
 _MOST_DECODED = 2**32  # samples of one file over all its channels: twelve hours of stereo at 48 kHz
 _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours at 16 kHz
-# Frames that a byte may hold, beyond the first ones. Speech has a hundredth of it, and an Opus stream of silence just
-# fits; digital silence in FLAC may have ten times as many.
+# Most frames decoded per byte of a file, beyond ``_FRAMES_FOR_NOTHING``. Speech has a hundredth of this, and an Opus
+# stream of silence just fits; digital silence in FLAC may have ten times as many.
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
-_MOST_OVERSHOOT = 0.5  # seconds of a segment after the audio; as in Kaldi's extract-segments
+_MOST_OVERSHOOT = 0.5  # seconds by which a segment may end after the audio, as in Kaldi's extract-segments
 
-# Codings in which a seek to a frame gives the very samples that decoding up to it would have given.
+# Codings in which samples read after a seek are the same as when decoding from the beginning.
 _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW"}
 
 
@@ -50,11 +50,11 @@ def open_audio(
     """Open an audio file, or a seekable binary file object, for reading in blocks.
 
     ``start`` and ``end``, in seconds, choose a segment: frames round(start * rate) up to, not including,
-    round(end * rate). An ``end`` up to half a second after the audio stands for the end of it; a later one is an error,
-    and so is a ``start`` after the audio. ``mix`` makes one channel of several, by default their mean.
+    round(end * rate). An ``end`` up to half a second after the audio means its end; a later one is an error, and so is
+    a ``start`` after the audio. ``mix`` makes one channel of several, by default their mean.
 
-    Raises ``AudioError`` for a path that is missing or not a regular file, for content that libsndfile cannot
-    decode, for a rate or a number of channels out of range, a channel that is not there, and a segment without extent.
+    Raises ``AudioError`` for a path that is missing or not a regular file, content that libsndfile cannot decode, a
+    rate or a number of channels out of range, a missing channel, and an empty segment.
     """
     if isinstance(source, str | Path):
         return AudioReader(open_path(Path(source)), str(source), start=start, end=end, owned=True, mix=mix)
@@ -66,7 +66,7 @@ def open_audio(
     name = getattr(source, "name", None)
     name = name if isinstance(name, str) else "audio"
     if isinstance(source, io.TextIOBase):
-        raise AudioError(f"{name}: a binary file was expected, got one of text; open it with open(path, 'rb')")
+        raise AudioError(f"{name}: a binary file was expected, got a text file; open it with open(path, 'rb')")
     return AudioReader(source, name, start=start, end=end, owned=False, mix=mix)
 
 
@@ -85,7 +85,7 @@ def read_samples(utterance: Utterance, mix: Downmix | None = None) -> tuple[Samp
             count += len(samples)
             if count > _MOST_WHOLE:
                 raise AudioError(
-                    f"{utterance.path}: an utterance that is augmented is held in memory whole, and has at most"
+                    f"{utterance.path}: an utterance to augment is held in memory whole, and may have at most"
                     f" {_MOST_WHOLE / audio.rate / 60:.0f} minutes at {audio.rate} Hz; cut it into parts"
                 )
     return np.concatenate(blocks), audio.rate
@@ -132,7 +132,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
 
     @property
     def frames(self) -> int | None:
-        """Return the number of samples that ``blocks`` yields, by the header; None if it does not say."""
+        """Return the number of samples that ``blocks`` yields according to the header; None if it does not say."""
         if self._total is None:
             return None
         stop = self._total if self._stop is None else min(self._stop, self._total)
@@ -141,9 +141,9 @@ class AudioReader(AbstractContextManager["AudioReader"]):
     def blocks(self, size: int = BLOCK_FRAMES) -> Iterator[Samples]:
         """Yield the samples in order, in arrays (n,) with 1 <= n <= ``size``.
 
-        A second call continues where the first one stopped. Raises ``AudioError`` where decoding fails, for a block
-        with a sample that is not finite, when a segment starts or ends after the audio, and at the end of channels that
-        cancel each other.
+        A second call continues where the first one stopped. Raises ``AudioError`` where decoding fails, for a sample
+        that is not finite, for a segment that starts or ends after the audio, and, at the end, for channels that cancel
+        each other.
         """
         if size < 1:
             raise AudioError(f"{self.name}: a block must hold at least 1 sample, got size {size}")
@@ -173,10 +173,10 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         self.close()
 
     def _opened(self) -> Any:
-        """Return the file as libsndfile reads it, by way of ffmpeg where need be."""
+        """Return the file opened by libsndfile, by way of ffmpeg if necessary."""
         if (kind := ffmpeg.container(self._head)) is None:
             return open_sound(self._source, self._head, self.name)
-        if self._file is None:  # libsndfile might play it, as something else than its path gives
+        if self._file is None:  # libsndfile might decode it to other samples than ffmpeg does from a path
             raise AudioError(
                 f"{self.name}: it looks like AAC, M4A, WebM or the like, which is not decoded here: convert it to WAV"
                 " or FLAC (ffmpeg -i FILE FILE.wav)"
@@ -231,7 +231,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         )
 
     def _refuse_if_cut_short(self) -> None:
-        """Raise AudioError where ffmpeg failed, and at the end of a file that should go on (``audio.endings``)."""
+        """Raise AudioError where ffmpeg failed, or a file ended too early (``audio.endings``)."""
         if self._decoder is not None:
             self._decoder.check(self._position / self.rate)
             return
@@ -250,7 +250,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             )
 
     def _skip(self) -> None:
-        """Move to the start of the segment; where a seek might miss it, by decoding up to it."""
+        """Move to the start of the segment, by decoding up to it where a seek might be inexact."""
         if self._total is not None and self._start < self._total and self._sound.subtype in _EXACT_SEEK:
             try:
                 self._position = self._sound.seek(self._start)

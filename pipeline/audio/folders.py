@@ -1,4 +1,4 @@
-"""Audio files in folders: which files are audio by their names, why others are skipped, and whose they are.
+"""Audio files in folders: audio files by their names, reasons for skipping the others, and the speaker of each.
 
 No audio is decoded here.
 """
@@ -34,20 +34,20 @@ _ALIASES = {
 }
 
 HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
-# Such a link would never end, or mix two speakers.
+# Following such a link might never end, or mix two speakers.
 ELSEWHERE = "a link to a folder that is read elsewhere"
 
 
 @cache
 def audio_suffixes() -> frozenset[str]:
-    """Return the suffixes, in lower case and with their dot, of the formats that this machine's libsndfile reads."""
+    """Return the suffixes, in lower case and with the dot, of the formats that the installed libsndfile reads."""
     formats = set(soundfile.available_formats()) - NO_RECORDINGS
     names = {name.lower() for name in formats}
     return frozenset(f".{name}" for name in names.union(*(_ALIASES.get(key, "").split() for key in formats)))
 
 
 def audio_files(folder: Path, root: Path, skipped: list[Skipped]) -> Iterator[Path]:
-    """Yield the audio files at any depth under ``folder``; the others are added to ``skipped``."""
+    """Yield the audio files at any depth under ``folder``; other files are added to ``skipped``."""
     home, pending, visited = Path(os.path.realpath(root)), [folder], {Path(os.path.realpath(folder))}
     while pending:
         inner = pending.pop()
@@ -161,7 +161,7 @@ def read_names(root: Path, pattern: str) -> tuple[list[Utterance], list[Skipped]
 def yoho_enroll(root: Path) -> Path | None:
     """Return the ENROLL folder of a YOHO tree, None in other trees.
 
-    A speaker may be called Enroll, too: where a third folder holds audio, the name does not count.
+    A speaker may be called Enroll, too: if a third folder holds audio, the tree is not YOHO's.
     """
     folders = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and not entry.name.startswith(".")]
     enroll = next((folder for folder in folders if folder.name.lower() == "enroll"), None)

@@ -1,4 +1,4 @@
-"""Clipping and scale of audio, measured while it comes in."""
+"""Clipping and scale of audio, measured as it arrives."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ OFF_SCALE = (
     "the samples are far above full scale, which is 1, or all below a step of 16 bits; divide integers that were"
     " converted by their own full scale, 32768 for 16 bits"
 )
-# Sizes of the largest sample. Music may be mastered 12 dB above full scale; undivided integers of 8 bits are 30 dB
-# above, unless the speech is quiet, and those of 16 bits in an array of 32 are at most half a step of 16 bits.
+# Sizes of the largest sample. Music may be mastered 12 dB above full scale; unscaled 8-bit integers are 30 dB above,
+# unless the speech is quiet; 16-bit integers divided by the full scale of 32 bits reach at most half a 16-bit step.
 _MOST_SIZE, _LEAST_SIZE = 16.0, 2.0**-16
-# Samples within this share of the largest are at the top, and this many of them in a row are clipped.
+# Samples within this share of the largest count as at the top, and this many of them in a row as clipped.
 _AT_THE_TOP = 1e-4
 _RUN = 3
-# Full scale is 1. Quieter audio has few steps of 16 bits, and speech that is rounded to them has runs at the largest.
+# Full scale is 1. Quieter audio spans few 16-bit steps, so that rounding alone gives runs at the largest.
 _FEW_STEPS = 12 / 2**15
 
 
 class Clipping:
-    """Clipping meter: ``clipped`` of all ``samples`` are in runs of at least three at the ``largest`` size so far.
+    """Clipping meter: counts ``samples``, and those ``clipped``, in runs of three or more at the ``largest`` size.
 
-    Runs are of one sign. The largest size may be below full scale, as audio may have been turned down after it was
-    clipped, but not below a few steps of 16 bits. Clipping before a codec, which smooths such runs, is not detected.
+    A run has one sign. The largest size so far may be below full scale, since audio may be turned down after clipping,
+    but not below a few 16-bit steps. Clipping before a codec, which smooths such runs, is not detected.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Clipping:
 
     @property
     def is_off_scale(self) -> bool:
-        """Return True where full scale is not 1, by the largest sample."""
+        """Return True if the largest sample shows that full scale is not 1."""
         return self.largest > _MOST_SIZE or 0.0 < self.largest <= _LEAST_SIZE
 
     def push(self, samples: Samples) -> None:

@@ -9,20 +9,20 @@ import soundfile
 from pipeline.audio.streams import DECODER_ERRORS, reason
 from pipeline.errors import AudioError
 
-# Matrices, feature files and sample dumps, which libsndfile would play, and samples without a header.
+# Matrices, feature files and sample dumps, which libsndfile would decode as audio, and samples without a header.
 NO_RECORDINGS = frozenset({"HTK", "MAT4", "MAT5", "RAW", "SDS"})
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
-# Read by libsndfile from the path alone; a file "._" in the current folder makes it take any other file for this.
+# Recognised by libsndfile by the path alone: a file "._" in the current folder makes it take any file for this format.
 _SOUND_DESIGNER = "SD2"
-# Share of what is no UTF-8 that text of another encoding may have; of the bytes of mu-law and A-law it is about half.
+# Largest share of non-UTF-8 bytes in text of another encoding; in mu-law and A-law about half of all bytes.
 _MOST_UNREADABLE = 0.25
 
 
 class Source:
     """A binary file that libsndfile reads by callbacks.
 
-    An exception in a callback, an interrupt included, is kept for ``reraise``: libsndfile would print it, and go on as
-    at the end of the file.
+    An exception in a callback, an interrupt included, is kept for ``reraise``: otherwise it would be printed, and
+    libsndfile would go on as at the end of the file.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -52,7 +52,7 @@ class Source:
         return done
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move and return the new position; -1 for one before the start, as damaged headers ask for."""
+        """Move and return the new position; -1 for one before the start, which a damaged header may ask for."""
         try:
             if whence < 2 and offset + (self._file.tell() if whence == 1 else 0) < 0:
                 return -1
@@ -86,7 +86,7 @@ def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:
     """Open ``source``, which begins with ``head``, by libsndfile; raises AudioError with the likely cause.
 
     ``SoundFile.read`` seeks to the new position after every block of a seekable file. For MP3 that restarts the
-    decoder, and the samples then depend on the block size; so the file claims that it cannot seek.
+    decoder, and the samples then depend on the block size, so the file is marked as not seekable.
     """
     try:
         sound = soundfile.SoundFile(source)
@@ -104,7 +104,7 @@ def open_sound(source: Source, head: bytes, name: str) -> soundfile.SoundFile:
 
 
 def frames_listed(sound: soundfile.SoundFile) -> int | None:
-    """Return how many frames an open file has by its header; None where the header does not say."""
+    """Return how many frames an open file has according to its header; None if the header does not say."""
     return int(sound.frames) if sound.frames < _UNKNOWN_FRAMES else None
 
 

@@ -1,7 +1,7 @@
 """Recordings and speakers in lists: Kaldi's data directories, and tables.
 
-Kaldi's ``wav.scp`` has a recording a line, ``utt2spk`` an utterance and its speaker (``spk2utt`` a speaker and the
-utterances), ``segments`` an utterance, its recording, start, end and maybe channel, from 0.
+Kaldi's ``wav.scp`` has one recording per line, ``utt2spk`` an utterance and its speaker (``spk2utt`` a speaker and all
+utterances), ``segments`` an utterance, its recording, start, end and, optionally, channel, from 0.
 
 Fields are separated by blanks; times are in seconds. Every failure is a ``InputError`` that names the file and line.
 """
@@ -23,7 +23,7 @@ from pipeline.files import read_bounded
 _MOST_BYTES = 2**28  # of one list
 SHOWN = 60  # characters of a bad line that a message quotes
 _BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
-# Programs in pipes of a wav.scp, and the options with which they only decode the file that follows.
+# Programs allowed in pipes of a wav.scp, and the options with which they do no more than decode the file that follows.
 _DECODERS = {
     "cat": re.compile(""),
     "flac": re.compile(r"(?=.* (?:-[cs]*d|--decode))(?: (?:-[cds]+|--decode|--stdout|--silent|--totally-silent))+"),
@@ -42,7 +42,7 @@ RECORDING_COLUMNS = {
 }
 """Fields of a table of recordings by the column's name in lower case; client_id is Common Voice's."""
 CHANNELS = {"a": 1, "b": 2, "A": 1, "B": 2, **{str(number): number for number in range(1, 10)}}
-"""Channel, from 1, by what a column ``side`` or ``channel`` calls it."""
+"""Channel number, from 1, by its name in a column ``side`` or ``channel``."""
 
 
 def read_kaldi(root: Path) -> list[Utterance]:
@@ -72,7 +72,7 @@ def read_kaldi_utterances(root: Path) -> dict[str, Utterance]:
 
 
 def _parts(root: Path) -> tuple[Path, dict[str, tuple[int, Utterance]]]:
-    """Return the list of a data directory's utterances, and the line of each and what it is, without its speaker."""
+    """Return the path of a data directory's list, and the line and utterance of each name in it, without speakers."""
     recordings = {key: _recording(root, line, rest) for key, line, rest in _keyed(root / "wav.scp")}
     segmented = (root / "segments").exists()
     listing = root / ("segments" if segmented else "wav.scp")
@@ -104,8 +104,8 @@ def read_recordings_table(path: Path) -> list[Utterance]:
     """Return the utterances of a table under a header, CSV or tab-separated; raises InputError, naming file and line.
 
     Columns are found by name (``RECORDING_COLUMNS``), others are ignored; ``start`` and ``end``, in seconds, may be
-    empty or missing, and so may ``channel``, which is ignored where any cell is no channel. Files are looked for from
-    the folder of the table and from ``clips`` in it, as Common Voice has them.
+    empty or missing, and so may ``channel``, which is ignored if any of its cells is not a channel. Files are looked
+    for in the folder of the table and in its subfolder ``clips``, as in Common Voice.
     """
     rows = ((number, text_of(path, number, raw).rstrip("\r")) for number, raw in lines_of(path) if raw.strip())
     line, header = next(rows, (1, ""))
@@ -187,7 +187,7 @@ def _keyed(path: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def _recording(root: Path, line: int, text: str) -> tuple[Path, int | None]:
-    """Return the file that a ``wav.scp`` names, by itself or in a pipe that only decodes it, and the pipe's channel."""
+    """Return the file named in ``wav.scp``, directly or in a pipe that only decodes it, and the pipe's channel."""
     scp = root / "wav.scp"
     if not text.endswith("|") and not text.startswith("|"):
         return _found(scp, line, text, (Path(), root)), None
@@ -211,7 +211,7 @@ def _recording(root: Path, line: int, text: str) -> tuple[Path, int | None]:
 
 
 def _found(path: Path, line: int, text: str, folders: tuple[Path, ...]) -> Path:
-    """Return the first file called ``text`` from one of ``folders``; raises InputError for the line of ``path``."""
+    """Return the first file called ``text`` in ``folders``; raises InputError for the line of ``path``."""
     try:
         for folder in folders:
             if (folder / text).is_file():
@@ -246,7 +246,7 @@ def _owners(path: Path) -> dict[str, tuple[int, str]]:
 
 
 def _segment(path: Path, line: int, text: str) -> tuple[str, float, float | None, int | None]:
-    """Read recording, start, end and channel, from 1; in Kaldi's file it is counted from 0, and may be missing."""
+    """Read recording, start, end and channel, from 1; Kaldi counts channels from 0, and they may be missing."""
     rule = f"'utterance recording start end' was expected, and maybe a channel (0, 1 ...), got {text!r}"
     words = text.split()
     if len(words) not in {3, 4} or not re.fullmatch("[0-9]{1,3}", words[-1] if len(words) == 4 else "0"):

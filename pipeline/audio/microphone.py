@@ -20,7 +20,7 @@ from pipeline.errors import AudioError
 
 _PORTAUDIO = "install PortAudio (Debian and Ubuntu: apt install libportaudio2)"
 _MOST_WAITING = 10.0  # seconds of sound that may wait for a slow reader
-_MOST_SILENT = 5.0  # seconds without a block, however quiet, before a device is taken for unplugged
+_MOST_SILENT = 5.0  # seconds without a block, even a silent one, after which a device counts as unplugged
 
 
 class SampleQueue:
@@ -50,7 +50,7 @@ class SampleQueue:
         self._queue.put(samples)
 
     def close(self) -> None:
-        """End the blocks after those in the queue."""
+        """Let ``blocks`` end after those in the queue."""
         self._queue.put(None)
 
     def blocks(self) -> Iterator[Samples]:

@@ -1,4 +1,4 @@
-"""Paths of audio files: opened, or an error that says what is there and what may have been meant."""
+"""Paths of audio files: opened, or refused with an error that names the likely mistake."""
 
 from __future__ import annotations
 

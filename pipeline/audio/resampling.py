@@ -31,7 +31,7 @@ class Resampler:
     def delay_ms(self) -> float:
         """Return the longest time in milliseconds that audio waits inside, measured; 0 for equal rates.
 
-        libsoxr filters in whole blocks, so the wait swings between a few milliseconds and this.
+        libsoxr filters in whole blocks, so the wait varies between a few milliseconds and this value.
         """
         return 0.0 if self._stream is None else _longest_wait_ms(self.in_rate, self.out_rate)
 

@@ -1,6 +1,6 @@
 """RTTM files and the audio files under one folder: speaker turns to utterances.
 
-A Rich Transcription Time Marked (RTTM) file has a speaker turn a line (NIST, The 2009 (RT-09) Rich Transcription
+A Rich Transcription Time Marked (RTTM) file has one speaker turn per line (NIST, The 2009 (RT-09) Rich Transcription
 Meeting Recognition Evaluation Plan, appendix A), fields separated by blanks, times in seconds:
 
     SPEAKER file channel start duration <NA> <NA> speaker <NA> <NA>
@@ -20,9 +20,9 @@ _FIELDS = 8  # at least, up to the speaker
 
 
 def read_marked(root: Path, marked: list[Path]) -> tuple[list[Utterance], list[Skipped]]:
-    """Return the turns of the ``marked`` RTTM files in audio files under ``root``, and audio files without any.
+    """Return the turns in the ``marked`` RTTM files, for audio files under ``root``, and the audio files without turns.
 
-    Raises InputError for a turn in no audio file or in one of several, and as ``read_rttm``.
+    Raises InputError unless exactly one audio file has the name in a turn, and as ``read_rttm``.
     """
     skipped: list[Skipped] = []
     by_name: dict[str, list[Path]] = {}
@@ -49,9 +49,9 @@ def read_marked(root: Path, marked: list[Path]) -> tuple[list[Utterance], list[S
 
 
 def _channel_number(source: Path, file: str, channel: str) -> int:
-    """Return the channel of a turn in a recording whose turns name several; raises InputError unless it is a number.
+    """Return a turn's channel in a recording with turns in several channels; raises InputError unless it is a number.
 
-    Many programs write the same channel for all turns of audio that was mixed: that one is ignored.
+    Many programs write the same channel for all turns of mixed audio: such a channel is ignored.
     """
     if not (channel.isascii() and channel.isdecimal() and int(channel) > 0):
         raise InputError(

@@ -1,7 +1,7 @@
-"""Raw audio as bytes, and WAV or raw audio from a pipe while it arrives, to mono float64 samples.
+"""Raw audio in memory, and WAV or raw audio from a pipe as it arrives, to mono float64 samples.
 
-Conventions. Samples are float64, full scale is [-1, 1], several channels become one by a ``Downmix``, nothing
-is clipped. libsndfile decodes every coding: integers are divided by 2**(bits - 1).
+Conventions. Samples are float64, full scale is [-1, 1], a ``Downmix`` makes several channels one, and nothing is
+clipped. libsndfile decodes every encoding: integers are divided by 2**(bits - 1).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Encoding = Literal["u8", "s16le", "s24le", "s32le", "f32le", "f64le", "mulaw", "
 MIN_RATE = 2_000
 MAX_RATE = 768_000
 MAX_CHANNELS = 64
-MAX_MAGNITUDE = 2.0**32  # leaves room for integers stored as floats; beyond it the bytes were never samples
+MAX_MAGNITUDE = 2.0**32  # leaves room for integers stored as floats; beyond it the data cannot be audio
 DECODER_ERRORS = (soundfile.SoundFileError, OSError, RuntimeError, TypeError, ValueError)
-_BLOCK_SECONDS = 0.02  # of audio that a pipe is read by
+_BLOCK_SECONDS = 0.02  # of audio in each read from a pipe
 # Encoding: libsndfile's name, and bytes a sample.
 _CODINGS: dict[str, tuple[str, int]] = {
     "u8": ("PCM_U8", 1),
@@ -41,7 +41,7 @@ _CODINGS: dict[str, tuple[str, int]] = {
     "mulaw": ("ULAW", 1),
     "alaw": ("ALAW", 1),
 }
-# Middle and full scale of integer samples.
+# Zero level and full scale of integer samples.
 _FULL_SCALE = {"uint8": (128.0, 2.0**7), "int16": (0.0, 2.0**15), "int32": (0.0, 2.0**31)}
 
 
@@ -77,7 +77,7 @@ def check_samples(samples: Samples, where: str, *, rate: int, first: int) -> Non
     if samples.size == 0:
         return
     with np.errstate(all="ignore"):  # a signalling NaN would make the comparisons themselves warn
-        # Where the sum of squares is small, every sample is: one pass instead of two. False for NaN.
+        # If the sum of squares is small, so is every sample: one pass instead of two. False for NaN.
         if samples.ndim == 1 and np.dot(samples, samples) <= MAX_MAGNITUDE**2:
             return
         if max(samples.max(), -samples.min()) <= MAX_MAGNITUDE:  # false for NaN too
@@ -92,10 +92,10 @@ def check_samples(samples: Samples, where: str, *, rate: int, first: int) -> Non
 
 
 def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samples:
-    """Return a copy of ``given`` as mono samples (n,), full scale 1; ``mix`` is that of the whole recording.
+    """Return a copy of ``given`` as mono samples (n,), full scale 1; ``mix`` is the downmix of the whole recording.
 
     ``given`` are floats of full scale 1, or integers of 8 (unsigned), 16 or 32 bits, of shape (n,) or (n, channels).
-    Raises AudioError for any other array, and one without the channel that ``mix`` was to take.
+    Raises AudioError for any other array, and for one without the channel that ``mix`` takes.
     """
     array = _as_array(given, where)
     mix = Downmix(where) if mix is None else mix
@@ -115,7 +115,7 @@ def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samp
         )
     if samples.ndim == 1 or samples.size == 0:
         return samples.ravel()
-    # Several frames of still more channels begin no recording; one frame may, and any number may follow.
+    # At the start of a recording, several frames but fewer than channels are refused; a single frame is not.
     if samples.ndim != 2 or not (
         samples.shape[1] <= MAX_CHANNELS
         and (mix.channels is not None or samples.shape[0] == 1 or samples.shape[0] >= samples.shape[1])
@@ -128,21 +128,21 @@ def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samp
 
 
 def _as_array(given: ArrayLike, where: str) -> NDArray[Any]:
-    """Return ``given`` as an array of numbers; raises AudioError with what may have been meant."""
+    """Return ``given`` as an array of numbers; raises AudioError with the likely mistake."""
     problem, cause = type(given).__name__, ""
     if given is None or isinstance(given, str | os.PathLike):
         cause = "a file is verified by verify_file"
     elif isinstance(given, bytes | bytearray) or (isinstance(given, memoryview) and given.itemsize == 1):
         cause = "name the type of the samples that the bytes are: numpy.frombuffer(data, numpy.int16)"
     elif np.ma.is_masked(given):
-        cause = "masked samples have no value: give those of filled()"
+        cause = "masked samples have no value: replace them by filled()"
     if not cause:
         try:
             array = np.asarray(given)
             if array.size == 0 or array.dtype.kind not in "OSU":
                 return array
             problem, cause = f"{problem} ({array.dtype})", "collect samples one by one in a list"
-        except (ValueError, TypeError, RuntimeError) as error:  # and what the library of a tensor says to its owner
+        except (ValueError, TypeError, RuntimeError) as error:  # and errors of the tensor's library
             problem, cause = f"{problem} ({error})", "a tensor is given by detach().cpu().numpy()"
             if isinstance(given, list):
                 cause = "lists of unequal length?"
@@ -188,7 +188,7 @@ class PcmFormat:
 
 
 class PcmDecoder:
-    """Bytes in pieces of any length to mono samples; a frame cut in two waits for its second part."""
+    """Decoder of raw bytes, in pieces of any length, to mono samples; a frame cut in two waits for its second part."""
 
     def __init__(self, pcm: PcmFormat, *, where: str = "raw audio") -> None:
         self.pcm = pcm
@@ -214,12 +214,12 @@ def stream_pipe(
 ) -> tuple[int, Iterator[Samples]]:
     """Read audio from a pipe as it arrives: the rate in Hz and an iterator over mono samples (n,), n >= 1.
 
-    With ``raw`` None the pipe must carry a WAV file, whose header is read before this returns; its data may end before
-    the size in the header. Blocks are of 20 ms, the last may be shorter. The pipe, which must have a file descriptor
-    that nothing has been read from, is not closed. ``mix`` makes one channel of several, by default their mean.
+    If ``raw`` is None, the pipe must carry a WAV file, whose header is read before this returns; its data may end
+    before the size in the header. Blocks last 20 ms, the last may be shorter. The pipe must have a file descriptor,
+    from which nothing has been read yet; it is not closed. ``mix`` makes one channel of several, by default their mean.
 
-    Raises ``AudioError``, here or from the iterator, for a header that cannot be used, a channel that is not there, a
-    pipe that fails, samples that are not finite and, at the end, channels that cancel each other.
+    Raises ``AudioError``, here or from the iterator, for an unusable header, a missing channel, a pipe that fails,
+    samples that are not finite and, at the end, channels that cancel each other.
     """
     name = pipe.name if isinstance(getattr(pipe, "name", None), str) else "pipe"
     try:
@@ -287,11 +287,11 @@ def _is_wav_header(sound: soundfile.SoundFile, frames: Samples) -> bool:
 
 
 def _wait(descriptor: int) -> None:
-    """Wait for bytes, or the end, where an interrupt can be delivered: not inside libsndfile."""
+    """Wait for bytes or the end here, not inside libsndfile, so that an interrupt can be delivered."""
     if os.name != "nt":
         select.select([descriptor], [], [])
 
 
 def reason(error: Exception) -> str:
-    """Return libsndfile's own words, or those of the system."""
+    """Return the error message of libsndfile or of the system."""
     return str(getattr(error, "error_string", error)).rstrip(".")

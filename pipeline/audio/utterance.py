@@ -8,9 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Utterance:
-    """One recording of one speaker, or its part from ``start`` to ``end`` in seconds (None: its own ends).
+    """One recording of one speaker, or its part from ``start`` to ``end`` in seconds (None: no limit).
 
-    ``channel`` is the one to read, from 1; None is the mean of all. Two channels of one file are two utterances.
+    ``channel`` is the one to read, from 1; None means the mean of all channels. Two channels of one file are two
+    utterances.
 
     Examples
     --------

@@ -10,9 +10,9 @@ from pipeline.config.values import Analysis, Augmentation, NonNegative, Positive
 
 
 class VadConfig(Section):
-    """Voice activity detection: levels in dB, rates in dB a second (``pipeline.features.vad``).
+    """Voice activity detection: levels in dB, rates in dB per second (``pipeline.features.vad``).
 
-    Levels are those of the band from ``low_hz`` to ``high_hz``; 0 and half of ``features.rate`` make it the whole band.
+    Levels are measured in the band from ``low_hz`` to ``high_hz``; 0 and half of ``features.rate`` give the full band.
     """
 
     low_hz: Annotated[float, Field(ge=0, le=500)] = 150.0
@@ -36,7 +36,7 @@ class VadConfig(Section):
 
 
 NARROW_RATE = 8000  # Hz, of telephone lines
-# What encoders are trained on: Hz, and the milliseconds from frame to frame and of a frame.
+# Input of most encoders: sampling rate in Hz, frame step and frame length in milliseconds.
 LOG_MEL_RATE, LOG_MEL_STEP_MS, LOG_MEL_FRAME_MS = 16000, 10.0, 25.0
 
 Kind = Literal["lpc", "lpcc", "plp", "mfcc", "root_mfcc"]
@@ -45,8 +45,8 @@ Kind = Literal["lpc", "lpcc", "plp", "mfcc", "root_mfcc"]
 class AnalysisConfig(Section):
     """Analysis of a frame. ``order`` is the LPC order and the number of static features of every kind.
 
-    Perceptual linear prediction (kind "plp") has so many ``bands``. It and root cepstra (kind "root_mfcc") raise the
-    power of each band to ``compression``. ``delta_scale`` is the weight of the deltas.
+    ``bands`` is the number of mel bands of perceptual linear prediction (kind "plp"). This kind and root cepstra (kind
+    "root_mfcc") raise the power of each band to ``compression``. ``delta_scale`` is the weight of the deltas.
     """
 
     kind: Kind = "plp"
@@ -79,7 +79,7 @@ class NormalisedAnalysisConfig(AnalysisConfig):
 class FeatureSettings(AnalysisConfig):
     """Front end: the analysis of frames for machines over frames, and those for machines over whole utterances.
 
-    With ``narrow_band``, a new store whose recordings end at 4 kHz has features at 8 kHz, whatever ``rate`` says.
+    With ``narrow_band``, a new store of recordings that end at 4 kHz has features at 8 kHz, whatever ``rate`` is.
     ``pitch`` adds the fundamental frequency (``pipeline.features.pitch``), ``log_mel`` the log mel bands that machines
     over embeddings read (``pipeline.features.filterbank``).
     """
@@ -145,9 +145,9 @@ class FeatureSettings(AnalysisConfig):
 
     @property
     def narrowed(self) -> Self:
-        """Return the same front end at 8 kHz if ``narrow_band`` allows it and no encoder needs the present rate."""
+        """Return the same front end at 8 kHz if ``narrow_band`` allows it and no encoder needs the higher rate."""
         is_wide = self.narrow_band and self.rate > NARROW_RATE and not self.log_mel
-        # Not checked, since the check of a front end calls this.
+        # Not validated, since validation of a front end calls this.
         return BaseModel.model_copy(self, update={"rate": NARROW_RATE}) if is_wide else self
 
     @property
@@ -170,8 +170,8 @@ class AugmentationConfig(Section):
     """Data augmentation: versions of the enrollment audio on which the normalised machines are trained, too.
 
     ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room, a random codec, a
-    random band with noise, noise of a random colour. Signal-to-noise ratios, except in bands, are drawn between
-    ``min_snr_db`` and ``max_snr_db``. Each kind is made of a ``share`` of a speaker's utterances, two at the least.
+    random band with noise, noise of a random colour. Signal-to-noise ratios, except for bands, are drawn between
+    ``min_snr_db`` and ``max_snr_db``. Each kind is made from a ``share`` of a speaker's utterances, at least two.
     """
 
     kinds: Annotated[tuple[Augmentation, ...], AfterValidator(distinct)] = get_args(Augmentation)

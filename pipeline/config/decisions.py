@@ -18,7 +18,7 @@ class PosteriorConfig(Section):
 class ScoringConfig(Section):
     """Scoring of a claim: the default ``system``, and the least speech that may be scored.
 
-    Machines over frames score every n-th frame of speech, n being ``frame_subsampling``.
+    Machines over frames score every n-th frame of speech, with n = ``frame_subsampling``.
     """
 
     system: System = "fused"
@@ -28,14 +28,14 @@ class ScoringConfig(Section):
 
 
 class ThresholdConfig(Section):
-    """The default threshold, from utterances held out at enrollment.
+    """The default threshold, and the utterances held out at enrollment for calibration.
 
     ``holdout`` is the share of each speaker's speech that is held out while the hold-out pass trains on the rest, and
-    ``trial_seconds`` the length of speech in a held-out trial. Scores that are log-likelihood ratios are decided at the
-    least expected cost, by the ``prior`` of a target trial and the costs of the two errors. These ratios depend on two
-    assumptions. ``unknown_impostors`` is the share of impostors who are not enrolled. ``unfamiliar_impostors`` is how
-    many times likelier an impostor is than a claimant to come by an unfamiliar condition: a channel, a room or noise
-    unlike those of the enrollment speech and of its augmented versions.
+    ``trial_seconds`` the length of speech in a held-out trial. Log-likelihood ratios are decided at the least expected
+    cost, given the ``prior`` of a target trial and the costs of the two errors. These ratios depend on two assumptions.
+    ``unknown_impostors`` is the share of impostors who are not enrolled. ``unfamiliar_impostors`` is how many times as
+    likely an impostor is as a target speaker to come through an unfamiliar condition: a channel, room or noise unlike
+    those of the enrollment speech and its augmented versions.
     """
 
     holdout: Annotated[float, Field(gt=0, le=0.5)] = 0.2
@@ -48,15 +48,15 @@ class ThresholdConfig(Section):
 
 
 class ChecksConfig(Section):
-    """Enrollment checks (``pipeline.enrollment.checks``): each off, a warning or a refusal.
+    """Enrollment checks (``pipeline.enrollment.checks``): each is off, warns or refuses.
 
-    ``clipping``: more than the share ``max_clipped`` of a speaker's samples is clipped. ``noise``: the signal-to-noise
-    ratio is below ``min_snr_db``. ``channels``: a recording is the mean of channels that hold different sounds, or
-    cancel each other. ``narrow_band``: recordings end at 4 kHz, and most speakers' do not. ``duplicates``: a recording
-    duplicates one of another speaker. ``consistency``: the mean log-likelihood ratio of a speaker's held-out utterances
-    is below ``min_consistency`` times the typical one. ``matches``: that of the utterances claimed for somebody else is
-    more than ``max_match`` times so. Verification warns of ``clipping``, ``noise`` and ``channels``, too, unless they
-    are off.
+    ``clipping``: the share of a speaker's samples that are clipped exceeds ``max_clipped``. ``noise``: the
+    signal-to-noise ratio is below ``min_snr_db``. ``channels``: a recording is the mean of channels that hold different
+    sounds, or cancel each other. ``narrow_band``: a speaker's recordings end at 4 kHz, those of most speakers do not.
+    ``duplicates``: a recording duplicates one of another speaker. ``consistency``: the mean log-likelihood ratio of a
+    speaker's held-out utterances is below ``min_consistency`` times the typical one. ``matches``: that of the
+    utterances claimed for another speaker is more than ``max_match`` times the typical one. Verification warns of
+    ``clipping``, ``noise`` and ``channels``, too, unless they are off.
     """
 
     clipping: Action = "warn"

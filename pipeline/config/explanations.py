@@ -23,12 +23,12 @@ _PLAIN = {
     "greater than": "above",
     "less than": "below",
 }
-"""Words of pydantic about a value, and plain ones."""
+"""Phrases in pydantic's messages, and plain ones for them."""
 
 
 @contextmanager
 def explaining(section: type[BaseModel], source: str) -> Iterator[None]:
-    """Turn pydantic's error about settings of ``section`` into a ConfigError that begins with their ``source``."""
+    """Turn pydantic's error about settings of ``section`` into a ConfigError that begins with ``source``."""
     try:
         yield
     except ValidationError as error:
@@ -36,7 +36,7 @@ def explaining(section: type[BaseModel], source: str) -> Iterator[None]:
 
 
 def _explained(section: type[BaseModel], source: str, error: ValidationError) -> str:
-    """Return a line for each wrong setting, with every kind of value that is allowed."""
+    """Return one line for each wrong setting, with all kinds of values allowed."""
     wrong: dict[str, list[Any]] = {}
     for detail in error.errors():
         key = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("literal", "constrained")))
@@ -64,7 +64,7 @@ def _explain(section: type[BaseModel], key: str, details: Sequence[Any]) -> str:
 
 
 def _rule(detail: Any) -> str:
-    """Return, in plain words, what a value should be according to pydantic."""
+    """Return pydantic's rule for a value in plain words."""
     rule = str(detail["msg"]).removeprefix("Input should be ")
     for words, plain in _PLAIN.items():
         rule = rule.replace(words, plain)
@@ -72,7 +72,7 @@ def _rule(detail: Any) -> str:
 
 
 def _names(section: type[BaseModel]) -> Iterator[str]:
-    """Yield the names of settings and, with their section, of those in sections of it."""
+    """Yield the names of the settings in ``section``, and those in its subsections as ``subsection.name``."""
     for key, field in section.model_fields.items():
         yield key
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):

@@ -62,7 +62,7 @@ def load_config(path: Path | str | None = None, overrides: Iterable[str] = ()) -
 
 
 def parse_config(table: Mapping[str, Any], *, source: str) -> Config:
-    """Check a nested mapping of settings, as TOML and JSON give it; ``source`` names it in errors."""
+    """Check a nested mapping of settings, as from TOML or JSON; ``source`` names it in errors."""
     with explaining(Config, source):
         return _CONFIG.validate_python(table)
 
@@ -78,7 +78,7 @@ def by_dotted_name(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return _parse_toml(read_bounded(path, _MOST_BYTES).decode("utf-8-sig"))  # editors may begin with a mark
+        return _parse_toml(read_bounded(path, _MOST_BYTES).decode("utf-8-sig"))  # some editors write a byte-order mark
     except OSError as error:
         raise ConfigError(f"{path}: settings cannot be read: {error.strerror or error}") from None
     except ValueError as error:
@@ -87,7 +87,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML; raises ValueError, within a bounded time for any text."""
-    # The time for a dotted key grows with the square of its length.
+    # Parsing time grows with the square of a dotted key's length.
     if max(map(len, text.splitlines()), default=0) > _MOST_COLUMNS:
         raise ValueError(f"a line has more than {_MOST_COLUMNS} characters")
     try:
@@ -97,7 +97,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
 
 
 def _apply(table: dict[str, Any], override: str) -> None:
-    """Set one ``section.key=value``; the value is TOML, or else taken as a plain string."""
+    """Set one ``section.key=value``; a value that is not TOML is taken as a plain string."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts) or len(key) > _MOST_COLUMNS:

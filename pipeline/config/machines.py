@@ -11,7 +11,7 @@ from pipeline.config.values import MachineKind, NonNegative, Positive, Section, 
 
 
 class CodebookConfig(Section):
-    """k-means centroids of one speaker; below ``min_seconds`` of speech enrollment is refused."""
+    """k-means centroids of one speaker; with less than ``min_seconds`` of speech, enrollment is refused."""
 
     centroids: Annotated[int, Field(ge=1, le=20000)] = 200
     min_seconds: NonNegative = 1.5
@@ -19,17 +19,16 @@ class CodebookConfig(Section):
 
 
 class MachineConfig(Section):
-    """Kinds of machines. ``C`` is the soft-margin cost of the two-class kinds, ``nu`` the one-class kind's.
+    """Kinds of machines. ``C`` is the soft-margin cost of two-class machines, ``nu`` the parameter of one-class ones.
 
-    ``one_class_scale`` is the sum of the one-class coefficients: "schoelkopf" 1, "libsvm" nu times the number of
-    centroids, or a number; by "ratio" it is 1 / rho, so that margins are (f - rho) / rho.
-    ``gram_gib`` limits the memory of a Gram matrix. That of the supervector machines is over all segments of speech, in
-    single precision: segments are left out until it fits. A one-vs-rest machine whose Gram matrix would not fit, or
-    would be larger than a quarter of a GiB, is trained without one, slowly.
-    Without "one_vs_rest" among the ``kinds``, evaluation trains these machines if a system that reads them is named.
-    ``cohort`` is the number R of most similar speakers against whom each speaker has pair machines, or "all". With R,
-    enrolling a speaker and judging a claim cost O(R), and a claim is judged among the speaker and those R: among
-    everybody, while no more are enrolled.
+    ``one_class_scale`` is the sum of the one-class coefficients: "schoelkopf" means 1, "libsvm" nu times the number of
+    centroids, "ratio" 1 / rho, so that margins are (f - rho) / rho; or a number. ``gram_gib`` limits the memory of a
+    Gram matrix. Supervector machines need one over all segments of speech, in single precision: segments are left out
+    until it fits. A one-vs-rest machine with a Gram matrix above this limit, or above a quarter of a GiB, is trained
+    without one, slowly. If "one_vs_rest" is not among the ``kinds``, evaluation trains these machines when a system
+    that needs them is named. ``cohort`` is the number R of most similar speakers against whom each speaker has pair
+    machines, or "all". With R, enrolling a speaker and scoring a claim cost O(R), and a claim is judged among the
+    claimed speaker and those R, or among everybody while no more are enrolled.
     """
 
     kinds: Annotated[tuple[MachineKind, ...], AfterValidator(distinct)] = (
@@ -55,7 +54,7 @@ class MachineConfig(Section):
         return self
 
     def judged_among(self, speakers: int) -> int:
-        """Return among how many of so many ``speakers`` pair machines judge a claim, the claimed one included."""
+        """Return the number of speakers, of ``speakers`` enrolled, among whom pair machines judge a claim."""
         return speakers if self.cohort == "all" else min(speakers, self.cohort + 1)
 
 
@@ -68,8 +67,8 @@ class UbmConfig(Section):
 class SegmentConfig(Section):
     """Least-squares machines over segments of speech.
 
-    ``ridge`` is that of the least squares. Enrollment speech is cut into segments of ``segment_seconds`` of speech, at
-    most ``max_segments`` a speaker.
+    ``ridge`` is the weight of the penalty. Enrollment speech is cut into segments of ``segment_seconds``, at most
+    ``max_segments`` per speaker.
     """
 
     ridge: Positive = 3.0
@@ -78,10 +77,10 @@ class SegmentConfig(Section):
 
 
 class EmbeddingConfig(SegmentConfig):
-    """Machines over embeddings by a neural encoder of your own (``pipeline.machines.encoder``).
+    """Machines over embeddings by your own neural encoder (``pipeline.machines.encoder``).
 
     The network is the ONNX file at ``path`` with the digest ``sha256``; it maps log mel bands (1, frames, 80), less
-    their mean, to an embedding (1, d). Windows of it are as long as the segments of enrollment speech.
+    their mean, to an embedding (1, d). Its windows are as long as the segments of enrollment speech.
     """
 
     path: str = ""
@@ -94,8 +93,7 @@ class EmbeddingConfig(SegmentConfig):
 class UtteranceMachineConfig(SegmentConfig):
     """Machines over statistics of whole utterances (``pipeline.machines.branches``).
 
-    ``relevance`` is the relevance factor in frames. A frame has half its weight at ``half_db`` below the loudest so
-    far.
+    ``relevance`` is the relevance factor in frames. A frame ``half_db`` below the loudest so far has half the weight.
     """
 
     relevance: Positive = 2.0
@@ -105,14 +103,15 @@ class UtteranceMachineConfig(SegmentConfig):
 class SupervectorConfig(UtteranceMachineConfig):
     """GMM-supervector machines over recordings as they are (``pipeline.machines.supervectors``).
 
-    While fewer than ``speeds_below`` speakers are enrolled, their speech at other ``speeds`` makes pseudo-speakers.
+    While fewer than ``speeds_below`` speakers are enrolled, their speech played at other ``speeds`` gives
+    pseudo-speakers.
     """
 
     speeds: tuple[Annotated[float, Field(ge=0.5, le=2.0)], ...] = (0.9, 1.1)
     speeds_below: Annotated[int, Field(ge=0)] = 100
 
     def has_pseudo_speakers(self, speakers: int) -> bool:
-        """Check whether the machines of so many speakers are trained on pseudo-speakers too."""
+        """Check whether machines of this number of ``speakers`` are trained on pseudo-speakers too."""
         return bool(self.speeds) and speakers < self.speeds_below
 
     @field_validator("speeds")
@@ -124,10 +123,10 @@ class SupervectorConfig(UtteranceMachineConfig):
 
 
 class NormalisedConfig(UtteranceMachineConfig):
-    """Machines over utterances less their mean, trained on augmented versions beside the recordings.
+    """Machines over mean-normalised utterances, trained on the recordings and augmented versions of them.
 
-    The mean of an utterance includes ``mean_prior`` frames of zeros before it. The UBM of the supervector machines has
-    so many ``components``.
+    The mean of an utterance includes ``mean_prior`` frames of zeros. ``components`` is the number of Gaussians in each
+    UBM.
     """
 
     components: Annotated[int, Field(ge=1, le=4096)] = 512
@@ -139,10 +138,10 @@ class NormalisedConfig(UtteranceMachineConfig):
 
 
 class PitchConfig(Section):
-    """Histograms of the fundamental frequency (``pipeline.machines.pitch``), of so many ``bins``.
+    """Histograms of the fundamental frequency (``pipeline.machines.pitch``), with ``bins`` bins.
 
-    ``relevance`` is the relevance factor in voiced frames. A frame has half its weight at ``half_db`` below the loudest
-    so far.
+    ``relevance`` is the relevance factor in voiced frames. A frame ``half_db`` below the loudest so far has half the
+    weight.
     """
 
     bins: Annotated[int, Field(ge=8, le=1024)] = 32
@@ -153,8 +152,9 @@ class PitchConfig(Section):
 class GmmConfig(Section):
     """GMMs adapted from the UBM to each speaker by structural MAP (``pipeline.machines.gmm``).
 
-    ``relevance`` is the relevance factor in frames of a component's mean; what it lacks comes from the mean offset of
-    its group. There are ``groups`` of components, from fine to coarse, with the relevance factor ``group_relevance``.
+    ``relevance`` is the relevance factor of a component's mean, in frames; the rest of the weight goes to the mean
+    offset of its group. There are ``groups`` of components, from fine to coarse, with the relevance factor
+    ``group_relevance``.
     """
 
     relevance: Positive = 4.0
@@ -165,5 +165,5 @@ class GmmConfig(Section):
     @classmethod
     def _groups_shrink(cls, groups: tuple[int, ...]) -> tuple[int, ...]:
         if any(fine <= coarse for fine, coarse in pairwise(groups)):
-            raise ValueError("groups must be fewer from one to the next")
+            raise ValueError("each number of groups must be smaller than the one before")
         return groups

@@ -74,11 +74,11 @@ class Config(Section):
 
     @property
     def narrowed(self) -> Self:
-        """Return the settings of a store whose speech is narrow-band (``features.narrow_band``)."""
+        """Return the settings for a store of narrow-band speech (``features.narrow_band``)."""
         return self.model_copy(update={"features": self.features.narrowed})
 
     @property
     def min_frames(self) -> int:
-        """Return the fewest speech frames that are scored, at least one."""
-        # A whole number of frames must not be missed by the last bit of a quotient.
+        """Return the least number of speech frames that are scored, at least one."""
+        # Tolerates rounding of the quotient just above a whole number.
         return max(1, math.ceil(self.scoring.min_seconds / self.features.step_seconds - 1e-9))

@@ -1,4 +1,4 @@
-"""Types of the values of settings, and the base class of all sections of settings."""
+"""Types of settings' values, and the base class of all sections of settings."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Section(BaseModel):
-    """A frozen section of settings: unknown keys and other types are errors; a list will do for a tuple.
+    """A frozen section of settings: unknown keys and wrong types are errors; a list is accepted for a tuple.
 
-    Raises ConfigError, which names each setting that is wrong, and for an attempt to change one.
+    Raises ConfigError that names each wrong setting, and for an attempt to change a setting.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    if not TYPE_CHECKING:  # type checkers know the names of the settings from pydantic's own methods
+    if not TYPE_CHECKING:  # type checkers infer the names of the settings from pydantic's own methods
 
         def __init__(self, /, **settings: Any) -> None:
             with explaining(type(self), type(self).__name__):
                 super().__init__(**settings)
 
-        # By this, pydantic itself collects the mistakes in a section within another, with their whole names.
+        # Makes pydantic itself collect the mistakes in nested sections, with their full names.
         __init__.__pydantic_base_init__ = True
 
         @classmethod
         def model_validate(cls, obj: Any, **options: Any) -> Self:
-            """Return the section of the settings ``obj``; raises ConfigError."""
+            """Return the section with the settings ``obj``; raises ConfigError."""
             with explaining(cls, cls.__name__):
                 return super().model_validate(obj, **options)
 
         @classmethod
         def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-            """Return the section of settings in JSON; raises ConfigError."""
+            """Return the section with the settings in JSON; raises ConfigError."""
             with explaining(cls, cls.__name__):
                 return super().model_validate_json(json_data, **options)
 
@@ -76,7 +76,7 @@ class Section(BaseModel):
         __delattr__ = __setattr__
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002
-        """Return the section with the settings ``update`` in place of its own; raises ConfigError."""
+        """Return a copy with the settings in ``update`` changed; raises ConfigError."""
         return type(self)(**{**dict(self), **(update or {})})
 
     @model_validator(mode="before")

@@ -1,12 +1,13 @@
-"""Detection of audio that is a copy of a known recording, as it is or changed, by fingerprints.
+"""Detection of audio that is a copy of a known recording, unchanged or changed, by fingerprints.
 
-Two searches: the last 0.64 s are compared with every place in the known recordings as they are, and the last 2.56 s
-with those at another speed, pitch or tempo. Where frequencies are multiplied by a factor, bands multiplied by it have
-the bits of the recording again; at another speed or tempo, frames are farther apart or nearer. Nine factors of each are
-tried, at places where twenty neighbouring bits of a frame are those of a known one, as happens several times in a copy.
+Two searches: the last 0.64 s are compared with every place in the known recordings, and the last 2.56 s are searched
+for copies at another speed, pitch or tempo. If all frequencies were multiplied by a factor, bands multiplied by the
+same factor give the recording's bits again; at another speed or tempo, frames are farther apart or closer together.
+Nine factors of each are tried, at places where twenty neighbouring bits of a frame agree with those of a known frame,
+as they do several times in a copy.
 
-Nobody says a phrase of that length the same way twice, nor does a synthesiser: it repeats words to the bit, but not the
-time between them. Over 2.56 s, copies are also found that went through worse codecs.
+Nobody says a phrase of that length the same way twice. Neither does a synthesiser: it repeats words to the bit, but not
+the pauses between them. Over 2.56 s, copies are also found after worse codecs.
 """
 
 from __future__ import annotations
@@ -42,29 +43,29 @@ CHANGED_WINDOW = 256
 CHANGED_EVERY = 120
 CHANGED_LEAST_LOUD = 60
 _KEY_BITS, _KEY_SHIFTS = 20, (0, 12)
-_BESIDE = np.array([-6, -3, 3, 6])  # frames that are compared first, whatever the rate
+_BESIDE = np.array([-6, -3, 3, 6])  # offsets of the frames that are compared first, at any rate
 _BESIDE_DIFFERING = 0.4
-# A steady tone agrees with another one everywhere: what is tried of it has an end.
+# A steady tone agrees with another one everywhere, so that the number of trials needs a limit.
 _MOST_ALIKE, _MOST_ANCHORS = 8, 4096
 _CHANGED_FIRST = 16
 _CHANGED_FIRST_DIFFERING = 0.42
 
 
 def changed_most_differing(loud: int) -> float:
-    """Return the share of differing bits below which ``loud`` compared frames are a changed copy.
+    """Return the share of differing bits below which a comparison of ``loud`` frames indicates a changed copy.
 
-    Chosen on the 300 development phrases of commands30: the nearest is 0.09 above this line. Of the 72 phrases of
-    data/demo the nearest is on it: a synthetic voice that says two words of three again.
+    Chosen on the 300 development phrases of commands30: the closest pair is 0.09 above this line. Among the 72 phrases
+    of data/demo the closest pair is on it: a synthetic voice that repeats two words of three.
     """
     return float(0.35 - 0.6 / np.sqrt(loud))
 
 
 class DuplicateDetector:
-    """Detects duplicates in a stream: whether it holds a copy of a recording with these ``known`` fingerprints.
+    """Detects copies, in a stream, of the recordings with these ``known`` fingerprints.
 
-    ``push`` and ``close`` return ``suspected``, which stays true. Every 0.2 s of audio is compared with the recordings
-    as they are, at a cost proportional to the length of them all; every 1.2 s, and at the end, changed copies are
-    searched: at the same places however the audio is cut. ``prints`` are those of the stream itself, of its first
+    ``push`` and ``close`` return ``suspected``, which stays true once set. Unchanged copies are searched every 0.2 s of
+    audio, at a cost proportional to the total length of the recordings; changed copies every 1.2 s, and at the end.
+    These times do not depend on how the audio is cut into chunks. ``prints`` are the fingerprints of the stream's first
     ``keep`` frames.
     """
 
@@ -78,7 +79,7 @@ class DuplicateDetector:
         self._bits = np.empty(len(self._known), np.uint8)
         self._changed = ChangedCopies(self._known)
         self._stream = FingerprintStream(rate, SCALES)
-        # Samples are collected until there are 0.4 s: a check costs a hundred numpy calls however few they are.
+        # Samples are collected until there are 0.4 s: a check takes a hundred numpy calls even for a few samples.
         self._waiting: list[Array] = []
         self._samples, self._enough = 0, round(CHECK_SECONDS * rate)
         self._keep_most = keep
@@ -90,7 +91,7 @@ class DuplicateDetector:
 
     @property
     def prints(self) -> Prints:
-        """Return the fingerprints (T,) of the stream so far, as far as they are kept."""
+        """Return the fingerprints (T,) kept of the stream so far."""
         return joined(self._kept)[: self._keep_most]
 
     def push(self, samples: Array) -> bool:
@@ -145,7 +146,7 @@ class DuplicateDetector:
             return
         few = loud[np.rint(_EVENLY * (len(loud) - 1)).astype(int)]
         # differing[p]: bits in which those frames differ from the known recordings at place p. Written over in place:
-        # new arrays would cost more than what is computed in them.
+        # allocating new arrays would cost more than the computation.
         differing, different, bits = self._sums[:places], self._different[:places], self._bits[:places]
         differing[:] = 0
         for frame in few:
@@ -157,20 +158,20 @@ class DuplicateDetector:
             self.suspected = float(counts.min()) < most_differing(len(loud)) * BITS * len(loud)
 
     def _check_changed(self) -> None:
-        """Search the last 2.56 s among the known recordings, changed."""
+        """Search the known recordings for changed copies of the last 2.56 s."""
         if not self.suspected:
             self.suspected = self._changed.hold(self._recent, np.flatnonzero(self._loud))
 
 
 class ChangedCopies:
-    """Recordings with these ``known`` fingerprints, among which changed copies are searched."""
+    """Index of the ``known`` fingerprints, for the search of changed copies."""
 
     def __init__(self, known: Prints) -> None:
         self._known = known
         self._keys = [known >> shift & 2**_KEY_BITS - 1 for shift in _KEY_SHIFTS]
 
     def hold(self, prints: Prints, loud: Frames) -> bool:
-        """Return whether ``prints`` (T, S), of which the frames ``loud`` are compared, are a changed copy.
+        """Return True if ``prints`` (T, S), compared on the frames ``loud``, are a changed copy.
 
         Each anchor is tried with each rate: in a few frames first, then in all.
         """
@@ -187,7 +188,7 @@ class ChangedCopies:
         return len(anchors) > 0
 
     def _anchors(self, prints: Prints, loud: Frames) -> tuple[Frames, Frames, Frames]:
-        """Return frames, scales and places (A,) that agree in the bits of a key, and about so in the frames beside."""
+        """Return frames, scales and places (A,) that agree in all bits of a key, and roughly in frames nearby."""
         found = [np.empty((2, 0), dtype=np.int64)]
         for shift, known in zip(_KEY_SHIFTS, self._keys, strict=True):
             keys = (prints[loud] >> shift & 2**_KEY_BITS - 1).ravel()

@@ -1,4 +1,4 @@
-"""Log mel bands of a stream, as Kaldi computes them: what neural encoders of speakers are trained on."""
+"""Log mel bands of a stream, as computed by Kaldi: the usual input of neural speaker encoders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BANDS = 80
 
 
 class LogMelStream:
-    """80 log mel bands a frame of 25 ms every 10 ms, of samples at 16 kHz, full scale 1, by kaldi-native-fbank.
+    """80 log mel bands per 25 ms frame, every 10 ms, from samples at 16 kHz, full scale 1, by kaldi-native-fbank.
 
     Any chunking of the same samples gives the same bands bit for bit. Raises UnavailableError without the library.
     """
@@ -28,7 +28,7 @@ class LogMelStream:
         """Take ``samples`` (n,) and return the bands (T, 80) of the frames that they complete."""
         self._bank.accept_waveform(LOG_MEL_RATE, samples.astype(np.float32))
         first, self._taken = self._taken, self._bank.num_frames_ready
-        # Copies: the library's own are gone with ``pop``, without which memory would grow with the stream.
+        # Copies, since ``pop`` frees the library's own arrays; without ``pop``, memory would grow with the stream.
         bands = np.array([self._bank.get_frame(frame) for frame in range(first, self._taken)], dtype=np.float32)
         self._bank.pop(self._taken - first)
         return bands.reshape(-1, BANDS)

@@ -1,10 +1,10 @@
-"""Audio fingerprints, by which copies of known recordings are found (``pipeline.features.copies``).
+"""Audio fingerprints, for finding copies of known recordings (``pipeline.features.copies``).
 
-Two takes of one word by one speaker are never the same signal; a copy of a recording is, whatever codec, gain, rate or
-offset in time it went through. Every 10 ms a fingerprint holds 32 bits: for each of 32 pairs of neighbouring bands
-between 300 and 3,300 Hz, whether the difference of their levels has risen over the last 30 ms (Haitsma and Kalker, A
-highly robust audio fingerprinting system, 2002, with other steps). Audio is a suspected duplicate as soon as a window
-of it differs from a recording, at some place, in fewer bits than two takes do.
+Two takes of one word by one speaker are never the same signal; a copy of a recording is, after any codec, gain,
+resampling or time shift. There is one fingerprint of 32 bits every 10 ms. Each bit tells, for one of 32 pairs of
+neighbouring bands between 300 and 3,300 Hz, whether the difference of their levels has risen over the last 30 ms
+(Haitsma and Kalker, A highly robust audio fingerprinting system, 2002, with other steps). Audio is a suspected
+duplicate as soon as a window of it differs from some part of a recording in fewer bits than two takes do.
 
 This detects copies of recordings that are known. It is no test of liveness: an unknown recording, a loudspeaker in a
 room and a synthetic voice pass.
@@ -22,20 +22,20 @@ from pipeline.features.framing import FrameStream
 
 Array = NDArray[np.float64]
 Prints = NDArray[np.uint32]
-"""One fingerprint a frame of 10 ms; 0 where the recording is digitally silent."""
+"""One fingerprint per 10 ms frame; 0 where the recording is digitally silent."""
 
-RATE = 8000  # Hz: a telephone's, so that what went through one can be compared
+RATE = 8000  # Hz: a telephone's, so that audio sent through one can be compared
 STEP = 80
 STEP_SECONDS = STEP / RATE
 _LENGTH = 512
 _WINDOW = np.hanning(_LENGTH)
-_LAG = 3  # frames from a level to the one that it is compared with
+_LAG = 3  # frames between the two levels that are compared
 BITS = 32
 _EDGES = np.geomspace(300.0, 3300.0, BITS + 2) / RATE * _LENGTH
 SCALES = (1.0, *(1.025**step for step in (-4, -3, -2, -1, 1, 2, 3, 4)))
-"""Factors of the frequencies, and of the passing of time, by which changed copies are searched."""
+"""Factors of frequency, and of time, at which changed copies are searched."""
 _LEAST_POWER = 1e-12
-_SILENCE = 1e-7  # of a frame's energy between those edges: a tenth of that of 16-bit rounding
+_SILENCE = 1e-7  # energy of a frame between those edges: a tenth of the energy of 16-bit rounding
 
 # In a window of 0.64 s only frames within 30 dB of the loudest so far are compared: pauses carry no information.
 WINDOW = 64
@@ -44,18 +44,18 @@ RANGE_DB = 30.0
 
 
 def most_differing(loud: int) -> float:
-    """Return the share of differing bits below which ``loud`` compared frames are a duplicate.
+    """Return the share of differing bits below which a comparison of ``loud`` frames indicates a duplicate.
 
-    Chance agrees more easily on few frames. Chosen on the 4,800 enrollment recordings of commands30: the nearest of
-    their speakers' other takes is 0.01 above this line, the worst copy by mu-law at 8 kHz just under it.
+    Few frames agree by chance more easily. Chosen on the 4,800 enrollment recordings of commands30: the closest other
+    take of the same speaker is 0.01 above this line, the worst copy by mu-law at 8 kHz just under it.
     """
     return float(0.34 - 0.6 / np.sqrt(loud))
 
 
 class FingerprintStream:
-    """Mono samples at ``rate`` Hz to fingerprints, one a 10 ms frame, and the level of each frame in dB.
+    """Mono samples at ``rate`` Hz to fingerprints, one per 10 ms frame, and the level of each frame in dB.
 
-    There is one fingerprint by each of ``scales``, S in all, by which the bands are multiplied; the first must be 1.
+    Each frame has one fingerprint for each of the S ``scales``, with bands multiplied by it; the first scale must be 1.
     """
 
     def __init__(self, rate: int, scales: Sequence[float] = (1.0,)) -> None:
@@ -69,7 +69,7 @@ class FingerprintStream:
         return self._prints_of(self._resampler.push(samples))
 
     def flush(self) -> tuple[Prints, Array]:
-        """Return those of the last frames, and close."""
+        """Return fingerprints and levels of the last frames, and close."""
         return self._prints_of(self._resampler.flush())
 
     def _prints_of(self, samples: Array) -> tuple[Prints, Array]:

@@ -2,7 +2,7 @@
 
 A frame starts every ``step`` samples and is returned once all its ``length`` samples have arrived, so the only delay is
 the frame itself. Samples left over at the end, too few for a frame, are dropped. Deltas are a linear regression over
-neighbouring frames; that of frame t needs ``width`` frames after it, which is their delay.
+neighbouring frames; frame t needs the ``width`` frames after it, which is the delay of its delta.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 
 class PreEmphasis:
-    """First-order high-pass y[n] = x[n] - coefficient * x[n-1], its last input sample kept between chunks.
+    """First-order high-pass y[n] = x[n] - coefficient * x[n-1]; the last input sample is kept between chunks.
 
     The sample before the first is taken to equal the first, so a constant signal stays constant from its start.
     """
@@ -41,8 +41,8 @@ def window(name: str, length: int) -> Array:
 
 
 def without_offset(frames: Array) -> Array:
-    """Subtract from each of ``frames`` (T, L) its own mean."""
-    # The value of ``mean``, without its overhead, which dominates for a few frames.
+    """Subtract the mean of each frame from ``frames`` (T, L)."""
+    # The same value as numpy's ``mean``, whose overhead would dominate for a few frames.
     return np.asarray(frames - np.add.reduce(frames, axis=1, keepdims=True) / frames.shape[1])
 
 

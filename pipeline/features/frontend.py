@@ -14,7 +14,7 @@ from pipeline.features.quality import SpeechMeter
 from pipeline.features.stream import Array, FeatureBlock, FeatureStream, joined
 
 Listener = Callable[[Array, int], None]
-"""Called with blocks of mono samples (n,) and their rate in Hz, as they are read."""
+"""Called with each block of mono samples (n,) that is read, and its rate in Hz."""
 
 
 class FrontEnd:
@@ -40,7 +40,7 @@ class FrontEnd:
 
     @property
     def delay_ms(self) -> float:
-        """Return the largest delay from a sound to its vector."""
+        """Return the largest delay from a sound to its vector, in milliseconds."""
         return self._resampler.delay_ms + self._features.delay_ms
 
     def push(self, samples: Array) -> FeatureBlock:
@@ -67,9 +67,9 @@ def read_features(
     listen: Listener | None = None,
     mix: Downmix | None = None,
 ) -> FeatureBlock:
-    """Decode one utterance and push it through a front end of its own, block by block.
+    """Decode one utterance and push it, block by block, through a new front end.
 
-    ``listen`` receives every block too; ``mix`` is as in ``open_utterance``. Raises AudioError.
+    ``listen`` is called with every block; ``mix`` is as in ``open_utterance``. Raises AudioError.
     """
     blocks = []
     with open_utterance(utterance, mix) as audio:
@@ -89,6 +89,6 @@ def features_of(
     where: str = "samples",
     only: frozenset[Analysis] | None = None,
 ) -> FeatureBlock:
-    """Push the mono ``samples`` (n,) at ``rate`` Hz through a front end of their own; raises AudioError."""
+    """Push the mono ``samples`` (n,) at ``rate`` Hz through a new front end; raises AudioError."""
     front_end = FrontEnd(settings, rate, where=where, only=only)
     return joined([front_end.push(samples), front_end.flush()])

@@ -1,8 +1,8 @@
-"""Linear prediction of many frames at once: the all-pole model of each, and its equivalent representations.
+"""Linear prediction of many frames at once: all-pole models and their equivalent representations.
 
 The polynomial is A(z) = 1 + a_1 z^-1 + ... + a_p z^-p, the sign convention of ``librosa.lpc``; arrays hold a_1..a_p.
 Frames without energy have the model A(z) = 1: every coefficient 0, never NaN. All arithmetic is elementwise along
-the frame axis, sums are in a fixed order, so the result for one frame does not depend on which frames stand beside it.
+the frame axis, sums are in a fixed order, so the result for one frame does not depend on the other frames in the array.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def levinson_durbin(autocorrelation: Array) -> Array:
     r = _columns(autocorrelation)
     order = r.shape[0] - 1
     backwards = np.ascontiguousarray(r[:0:-1])
-    # With a_0 = 1 stored and the energy negated, an order takes seven numpy calls, which dominate for a few frames.
+    # With a_0 = 1 stored and the energy negated, each order takes only seven numpy calls; for a few frames, calls
+    # dominate.
     a = np.zeros((order + 1, r.shape[1]))
     a[0] = 1.0
     products = np.empty_like(a)
@@ -77,5 +78,5 @@ def cepstrum(coefficients: Array) -> Array:
 
 
 def _columns(rows: Array) -> Array:
-    """Transpose ``rows`` (T, n) to (n, T), a single row twice: numpy would sum it in another order than many."""
+    """Transpose ``rows`` (T, n) to (n, T); a single row is doubled, since numpy sums one in another order than many."""
     return np.ascontiguousarray(np.repeat(rows, 2, axis=0).T if len(rows) == 1 else rows.T)

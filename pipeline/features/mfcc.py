@@ -3,7 +3,7 @@
 Filters on Slaney's scale have unit area, and the transform is an orthonormal DCT-II, so the values are those of
 ``librosa.feature.mfcc`` with ``center=False`` and ``top_db=None``, on the same windowed frames.
 
-Root cepstra have a root of each band's power in place of its logarithm (Lim, Spectral root homomorphic deconvolution
+Root cepstra use a root of each band's power in place of its logarithm (Lim, Spectral root homomorphic deconvolution
 system, 1979), so that weak bands, mostly noise, count less. The exponent 1 / 15 approximates the firing rate of the
 auditory nerve (Kim and Stern, Power-normalized cepstral coefficients for robust speech recognition, 2016).
 """

@@ -1,9 +1,10 @@
-"""Fundamental frequency: how many times per second the vocal folds open, frame by frame.
+"""Fundamental frequency of each frame: how many times per second the vocal folds open.
 
-Of all features of a voice it is the one that a channel changes least. Its period is the lag of the largest
-autocorrelation of the frame, after the power spectrum was raised to a power below one, which removes most of the
-envelope by formants and channel (root-compressed autocorrelation; cf. Tolonen and Karjalainen, A computationally
-efficient multipitch analysis model, 2000). Harmonics suffice: the fundamental itself may be missing, as by telephone.
+Of all features of a voice it is the one that a channel changes least. The period is the lag at which the
+autocorrelation of the frame is largest. The power spectrum is first raised to a power below one, which removes most of
+the envelope due to formants and channel (root-compressed autocorrelation; cf. Tolonen and Karjalainen, A
+computationally efficient multipitch analysis model, 2000). Harmonics suffice: the fundamental itself may be missing, as
+by telephone.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import numpy as np
 from pipeline.features.plp import Array, SpectralFeatures, power_spectrum, transform_length
 
 LOWEST_HZ, HIGHEST_HZ = 65.0, 420.0
-# The band whose harmonics are read, and the exponent of their powers.
+# Band of the harmonics that are used, and the exponent of their powers.
 BAND_HZ = (80.0, 3000.0)
 COMPRESSION = 0.33
 # A frame is voiced where its largest autocorrelation is above this share of that at lag 0.
 VOICED = 0.25
 # Subtracted for each doubling of the lag: multiples of a period have the same autocorrelation as the period itself.
 OCTAVE_COST = 0.05
-# Least autocorrelation of the window, as a share of that at lag 0.
+# Floor of the window's autocorrelation, as a share of its value at lag 0.
 LEAST_OF_WINDOW = 0.05
 # Lags are at most 1 / 16,000 s apart: at lower rates the autocorrelation is interpolated.
 LAGS_PER_SECOND = 16_000
@@ -30,8 +31,8 @@ SILENCE = 1e-12
 def fundamental_frequency(rate: int, window: Array) -> SpectralFeatures:
     """Return the function from frames at ``rate`` Hz under the ``window`` (L,) to fundamental frequency and voicing.
 
-    Rows (T, 2) hold log2 of the frequency in Hz and the voicing, from 0 for frames without voice to 1. With r the
-    autocorrelation of the compressed frame and w that of the compressed window, the period is the lag l of the largest
+    Rows (T, 2) hold log2 of the frequency in Hz and the voicing, from 0 for unvoiced frames to 1. With the
+    autocorrelations r of the compressed frame and w of the compressed window, the period is the lag l with the largest
 
         r_l / r_0 / sqrt(w_l / w_0) - cost * log2(l / shortest lag).
 

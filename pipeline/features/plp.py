@@ -1,9 +1,9 @@
-"""Perceptual linear prediction: an all-pole model of the spectrum on the ear's scale of frequency and loudness.
+"""Perceptual linear prediction: an all-pole model of the spectrum on perceptual scales of frequency and loudness.
 
-Hermansky, Perceptual linear predictive (PLP) analysis of speech, 1990, with today's parts: mel bands for the critical
-bands, the stream's pre-emphasis for the equal-loudness curve, and a power of about one third for loudness. The
-all-pole model is fitted to that loudness as ``lpc`` fits it to a power spectrum: it resolves what hearing resolves, and
-weak bands, in noise and between formants, count less than on a scale of decibels.
+Hermansky, Perceptual linear predictive (PLP) analysis of speech, 1990, with common substitutes: mel bands for the
+critical bands, the stream's pre-emphasis for the equal-loudness curve, and a power of about one third for loudness. The
+all-pole model is fitted to the loudness spectrum as in ``lpc`` to a power spectrum. It has about the resolution of
+hearing, and weak bands, in noise and between formants, count less than on a decibel scale.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pipeline.features.lpc import levinson_durbin
 Array = NDArray[np.float64]
 
 LOWEST_HZ = 100.0
-HIGHEST_SHARE = 0.4875  # of the sampling rate: 7.8 kHz of 16
-# Power in a band, of full scale, below any sound; keeps silence defined.
+HIGHEST_SHARE = 0.4875  # of the sampling rate: 7.8 kHz at 16 kHz
+# Power in a band, relative to full scale, below that of any sound; keeps silence defined.
 POWER_FLOOR = 1e-8
 BANDS_AT_ONCE = 8
 
@@ -30,7 +30,7 @@ BANDS_AT_ONCE = 8
 class SpectralFeatures:
     """Features (T, n) of windowed frames (T, L) in ``steps``: power spectrum, bands, features.
 
-    Several features may begin with the same functions, whose results ``features.stream`` computes once.
+    Several features may begin with the same steps, which ``features.stream`` computes only once.
     """
 
     steps: tuple[Callable[[Array], Array], ...]
@@ -87,19 +87,19 @@ def under_mel_filters(rate: int, frame_length: int, edges: Array, heights: Array
 
 
 def transform_length(rate: int, frame_length: int) -> int:
-    """Return the length of the Fourier transform: bins are 32 Hz apart at most, several in the narrowest filter."""
+    """Return the length of the Fourier transform: bins at most 32 Hz apart, several in the narrowest filter."""
     return 1 << (max(frame_length, rate // 32) - 1).bit_length()
 
 
 def mel_edges(bands: int, lowest: float, highest: float) -> Array:
-    """Return the frequencies (bands + 2,) in Hz at which filters begin and have their peak, evenly spaced in mel."""
+    """Return the edges and peaks (bands + 2,) of the filters in Hz, evenly spaced in mel."""
     return _hertz(np.linspace(_mel(lowest), _mel(highest), bands + 2))
 
 
 def mel_filters(frequencies: Array, edges: Array) -> Array:
     """Return triangular filters of height 1, (bands, F), over ``frequencies`` (F,) in Hz.
 
-    They equal ``librosa.filters.mel`` with ``norm=None``, whose import takes longer than verifying an utterance.
+    They equal ``librosa.filters.mel`` with ``norm=None``; importing librosa takes longer than verifying an utterance.
     """
     rising = (frequencies - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
     falling = (edges[2:, None] - frequencies) / (edges[2:] - edges[1:-1])[:, None]
@@ -109,7 +109,7 @@ def mel_filters(frequencies: Array, edges: Array) -> Array:
 def band_powers(filters: Array) -> Callable[[Array], Array]:
     """Return the function from power spectra (T, F) to the powers (T, bands) under ``filters`` (bands, F).
 
-    A few neighbouring filters at a time are summed over the frequencies where any of them is not zero.
+    A few neighbouring filters are applied at a time, over only the frequencies where any of them is not zero.
     """
     parts = []
     for first in range(0, len(filters), BANDS_AT_ONCE):

@@ -1,10 +1,10 @@
 """Quality of speech, measured on its frames in constant memory: signal-to-noise ratio, and the level above 4 kHz.
 
-The signal-to-noise ratio is (S - N) / N, with S the mean power of the speech frames and N the power that a tenth of all
-frames but digital silence do not exceed. Where speech never pauses, N is too high and the ratio too low; where a
-recorder mutes the pauses, the reverse. Levels are counted in bins of 0.2 dB.
+The signal-to-noise ratio is (S - N) / N, with S the mean power of the speech frames and N the 10th percentile of the
+power of all frames except digital silence. If speech never pauses, N is too high and the ratio too low; if a recorder
+mutes the pauses, the reverse. Levels are counted in bins of 0.2 dB.
 
-A telephone line, and audio once sampled at 8 kHz, leave next to nothing above 4 kHz.
+A telephone line, or sampling at 8 kHz, leaves next to nothing above 4 kHz.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from pipeline.features.vad import SILENCE_DB
 Array = NDArray[np.float64]
 
 _QUIETEST = 0.1
-_BINS_PER_DB, _BINS = 5, 800  # up to 60 dB above full scale; what is louder counts as the last
+_BINS_PER_DB, _BINS = 5, 800  # up to 60 dB above full scale; louder frames count in the last bin
 _POWERS = 10.0 ** ((SILENCE_DB + (np.arange(_BINS) + 0.5) / _BINS_PER_DB) / 10.0)
 
 LOW_HZ, HIGH_HZ = (100.0, 4000.0), 4300.0
-# Power above 4.3 kHz over that below (``SpeechMeter.high_db``): of 900 recordings of commands30 and libri158 at 16 kHz
-# the lowest is at -59.6 dB; of 600 sent through a telephone line and rounded to 16 bits, the highest is at -63.1.
+# Power above 4.3 kHz over that below (``SpeechMeter.high_db``): the lowest of 900 recordings of commands30 and libri158
+# at 16 kHz is at -59.6 dB; the highest of 600 sent through a telephone line and rounded to 16 bits is at -63.1.
 NARROW_DB = -60.0
 _LEAST_SHARE = 1e-12
-_EVERY = 4  # one frame in so many is transformed
+_EVERY = 4  # one in this many frames is transformed
 
 
 class SpeechMeter:
     """Measures the frames of one utterance. Any chunking gives the same signal-to-noise ratio bit for bit."""
 
     def __init__(self, settings: FeatureSettings) -> None:
-        self._counts = np.zeros((2, _BINS), dtype=np.int64)  # of audible frames by level: not speech, speech
+        self._counts = np.zeros((2, _BINS), dtype=np.int64)  # histograms of audible frames by level: not speech, speech
         hertz = np.fft.rfftfreq(settings.frame_length, 1.0 / settings.rate)
         low, high, above = np.searchsorted(hertz, (*LOW_HZ, HIGH_HZ)).tolist()
         self._bands = (slice(low, high), slice(above, None))
@@ -72,7 +72,7 @@ class SpeechMeter:
     def high_db(self) -> float | None:
         """Return the power of speech above 4.3 kHz over that from 100 Hz to 4 kHz, in dB, at least -120.
 
-        None without speech, and at rates that do not reach so high.
+        None without speech, and at sampling rates too low for this band.
         """
         below, above = self._powers
         return 10.0 * math.log10(max(above / below, _LEAST_SHARE)) if below > 0.0 else None

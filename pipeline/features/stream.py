@@ -36,10 +36,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class FeatureBlock:
-    """Output of one push: ``vectors`` (T, d) of the speech frames, and the number of all ``frames``, speech or not.
+    """Output of one push: ``vectors`` (T, d) of the speech frames, and the number of ``frames``, speech or not.
 
-    ``below_peak`` (T,): dB below the loudest frame so far, 0 or more. ``others`` are the vectors (T, e) of those
-    ``settings.analyses`` that differ from the first, and log mel bands under "embedding" where settings ask for them.
+    ``below_peak`` (T,): dB below the loudest frame so far, 0 or more. ``others`` has the vectors (T, e) of each of
+    ``settings.analyses`` that differs from the first, and log mel bands under "embedding" if the settings ask for them.
     """
 
     vectors: Array
@@ -61,7 +61,7 @@ class FeatureBlock:
         return self._with_each(np.ndarray.copy)
 
     def at_single_precision(self) -> FeatureBlock:
-        """Return the block in half the memory, for training on many."""
+        """Return the block in single precision, which halves the memory of training on many."""
         return self._with_each(lambda array: array.astype(np.float32))
 
     def _with_each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> FeatureBlock:
@@ -83,7 +83,7 @@ def joined(blocks: Sequence[FeatureBlock]) -> FeatureBlock:
 
 
 def joined_to(parts: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock]:
-    """Join utterances in order into blocks of at least ``frames`` vectors; a remainder is added to the last."""
+    """Join utterances in order into blocks of at least ``frames`` vectors; a remainder is added to the last block."""
     blocks: list[list[FeatureBlock]] = [[]]
     for part in parts:
         if sum(len(block.vectors) for block in blocks[-1]) >= frames:
@@ -98,7 +98,7 @@ def joined_to(parts: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock
 def static_features(settings: FeatureSettings, analysis: AnalysisConfig | None = None) -> Callable[[Array], Array]:
     """Return the function from windowed frames (T, L) to static features (T, order) of one ``analysis``.
 
-    By default that is the settings' own.
+    By default, the settings' own analysis.
     """
     analysis = settings if analysis is None else analysis
     length, order = settings.frame_length, analysis.order
@@ -143,8 +143,9 @@ class _Windowed:
 class _Plan:
     """The part shared by streams of the same settings.
 
-    ``analyses`` are the number of static features, the weight of their deltas and the function that computes them;
-    ``others`` are the places of those unlike the first, ``left_out`` the names of those that are not made.
+    ``analyses`` holds, for each analysis, the number of static features, the weight of their deltas and the function
+    that computes them; ``others`` has the index of each analysis that differs from the first, ``left_out`` the names of
+    those that are not computed.
     """
 
     window: Array
@@ -180,7 +181,7 @@ class _Analysis:
         self.deltas = DeltaStream(settings.delta_width, scale=delta_scale) if settings.deltas else None
 
     def push(self, windowed: _Windowed, wanted: NDArray[np.int64], frames: int) -> Array:
-        """Return the vectors completed by so many ``frames``, analysing those ``wanted``; statics of others are 0."""
+        """Return the vectors completed by ``frames`` more frames; those not ``wanted`` have statics of 0."""
         static = np.zeros((frames, self.order))
         if len(wanted):
             static[wanted] = windowed.analysed(self.static)
@@ -195,8 +196,8 @@ class _Analysis:
 class FeatureStream:
     """Speech feature vectors of mono samples at ``settings.rate`` Hz, by each of ``settings.analyses``.
 
-    A ``meter`` measures the frames, too. ``only`` names the analyses that are made, beside that for machines over
-    frames; of each of the others there are vectors (0, 0).
+    A ``meter`` receives the frames, too. Besides the analysis for machines over frames, only those named by ``only``
+    are computed; the vectors of any other are (0, 0).
     """
 
     def __init__(
@@ -220,7 +221,7 @@ class FeatureStream:
 
     @property
     def delay_ms(self) -> float:
-        """Return the delay from a sound to its vector: the frame's own length and the look-ahead of the deltas."""
+        """Return the delay in ms from a sound to its vector: the frame's length and the look-ahead of the deltas."""
         samples = self.settings.frame_length + self._reach * self.settings.frame_step
         return 1000.0 * samples / self.settings.rate
 
@@ -240,7 +241,7 @@ class FeatureStream:
             self._bands = np.concatenate((self._bands, self._log_mel.push(samples)))
         frames = self._emphasised.push(self._pre_emphasis.push(samples))
         wanted = self._wanted(speech)
-        # At the level of the loudest frame so far, 0 dB: the same frames at any gain have the same features.
+        # Scaled so that the loudest frame so far is at 0 dB: features do not depend on the gain.
         gain = 10.0 ** (-0.05 * (in_band + below_peak)[wanted])
         windowed = _Windowed(without_offset(frames[wanted]) * (gain[:, None] * self._plan.window))
         return self._speech_of([analysis.push(windowed, wanted, len(frames)) for analysis in self._analyses])
@@ -248,7 +249,7 @@ class FeatureStream:
     def _wanted(self, speech: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Return the numbers of the frames to analyse: those of ``speech`` (T,), and their neighbours for deltas.
 
-        The last frames always are, as neighbours of speech that may still come.
+        The last frames are always included, since speech may follow.
         """
         reach = self._reach
         flags = np.concatenate((self._before, speech, np.ones(reach, dtype=bool)))
@@ -271,8 +272,8 @@ class FeatureStream:
         others: dict[Analysis, NDArray[Any]] = {name: np.empty((0, 0)) for name in self._plan.left_out}
         others |= {name: spoken[place] for name, place in self._plan.others.items()}
         if "pitch" in self._plan.others:
-            others["pitch"] = others["pitch"][:, :2]  # its deltas are computed only to delay it like the others
+            others["pitch"] = others["pitch"][:, :2]  # deltas only delay it like the others
         if self._log_mel is not None:
-            # Log mel frames begin at the same samples and are shorter: those of all frames above are there.
+            # Log mel frames begin at the same samples and are shorter, so those of all frames above are complete.
             others["embedding"], self._bands = self._bands[:count][speech], self._bands[count:]
         return FeatureBlock(spoken[0], count, below_peak[speech], others)

@@ -1,22 +1,23 @@
-"""Voice activity detection: a causal threshold on the level of a frame in the band of speech.
+"""Voice activity detection: a causal, adaptive threshold on the level of each frame in the speech band.
 
 A frame of level L is speech where
 
     L > peak - range_db  and  L > floor + margin,
     margin = margin_share (peak - floor), at least min_margin_db and at most max_margin_db:
 
-strict where speech stands far above the noise, lenient where it does not. The floor is the lowest level so far, and
-rises by ``rise_db_per_second``; the peak is the highest, and falls by ``fall_db_per_second``. There is no look-ahead.
+strict where speech stands far above the noise, lenient where it does not. The floor follows the lowest level so far,
+rising by ``rise_db_per_second``; the peak follows the highest, falling by ``fall_db_per_second``. There is no
+look-ahead.
 
-The band is about ``low_hz`` to ``high_hz``, so that speech is found beside rumble and hum below it and most of the hiss
-above it. Runs of samples are averaged, which attenuates ``high_hz`` by 3 to 4 dB; sines up to ``low_hz`` are fitted to
-each frame by least squares and subtracted, which attenuates rumble by 60 dB, where a window would let it leak into the
-band. Each frame is measured by itself.
+The band is about ``low_hz`` to ``high_hz``, so that speech is found in spite of rumble and hum below it and most of the
+hiss above it. Runs of samples are averaged, which attenuates ``high_hz`` by 3 to 4 dB. Sines up to ``low_hz`` are
+fitted to each frame by least squares and subtracted, which attenuates rumble by 60 dB; with a window, rumble would leak
+into the band. Each frame is measured independently.
 
-Digital silence, quiet at all frequencies, says nothing of the room, and leaves both trackers unchanged. At the start
-the floor is unknown: for ``start_seconds`` it is assumed to be ``start_floor_db`` or lower, so that a recording that
-begins in mid-word passes from its first frame. Absolute level matters nowhere else. Steady noise passes for no longer
-than that, too short to be scored.
+Digital silence, quiet at all frequencies, carries no information on the room and leaves both trackers unchanged. At the
+start the floor is unknown: for ``start_seconds`` it is assumed to be ``start_floor_db`` or lower, so that in a
+recording that begins in mid-word the first frame already counts as speech. Absolute level matters nowhere else. Steady
+noise counts as speech for no longer than this, too short to be scored.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from numpy.typing import NDArray
 from pipeline.config import FeatureSettings, VadConfig
 from pipeline.features.framing import without_offset
 
-# Quieter than the last bit of 16-bit audio: digital silence.
+# Anything quieter than the last bit of 16-bit audio is digital silence.
 SILENCE_DB = -100.0
-# Singular values below this share of the largest, -60 dB, are left out: a few shapes remain.
+# Singular values below this share of the largest, -60 dB, are left out, so that a few shapes remain.
 LEAST_SHARE = 1e-3
 
 
 def frame_level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the level (T,) of ``frames`` (T, L) in dB below full scale: 10 log10 of the variance, never -inf.
 
-    The variance, not the mean square: a constant offset, as cheap sound cards add, is no sound.
+    The variance, not the mean square: a constant offset, as from cheap sound cards, is not sound.
     """
     centred = without_offset(frames)
     power = np.einsum("tl,tl->t", centred, centred) / frames.shape[1]
@@ -50,8 +51,8 @@ def frame_level(frames: NDArray[np.float64]) -> NDArray[np.float64]:
 def speech_level(settings: FeatureSettings) -> Callable[..., NDArray[np.float64]]:
     """Return the function from frames (T, L) to their level (T,) between ``vad.low_hz`` and ``vad.high_hz``, in dB.
 
-    Digital silence has its ``frame_level``; all else is at ``SILENCE_DB`` or above. That level (T,) may be given as a
-    second argument. The function is stateless, so streams share it.
+    The level of digital silence is its ``frame_level``; all other frames are at ``SILENCE_DB`` or above.
+    ``frame_level`` (T,) may be passed as a second argument. The function is stateless, so streams share it.
     """
     run = max(1, round(0.5 * settings.rate / settings.vad.high_hz))  # samples averaged: white noise keeps 1 / run
     length = settings.frame_length // run

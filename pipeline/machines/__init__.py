@@ -1,1 +1,1 @@
-"""Speaker machines: the shared pool and its kernel, training, and the margins of a whole population."""
+"""Speaker machines: the shared pool and its kernel, training, and margins of a whole population."""

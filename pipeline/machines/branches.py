@@ -1,9 +1,9 @@
-"""Kinds of machines over whole utterances: of utterances as recorded, less their mean, of embeddings, or of pitch.
+"""Kinds of machines over whole utterances: utterances as recorded, mean-normalised utterances, embeddings, or pitch.
 
-Supervector machines and GMMs read features of different analyses, and normalised supervectors those of two, end to end,
-so that their errors differ. A branch has one universal background model for each analysis. The statistics of the raw
-branch contain the channel, which helps while it is that of the enrollment; machines of the normalised branch are
-trained on augmented versions of the recordings too, and hold on other channels.
+Supervector machines and GMMs use features of different analyses, so that their errors differ; normalised supervectors
+concatenate those of two. A branch has one universal background model for each analysis. The statistics of the raw
+branch contain the channel, which helps as long as it is the enrollment channel; machines of the normalised branch, also
+trained on augmented versions of the recordings, are meant for other channels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pipeline.config import Analysis, Config, SegmentConfig, UtteranceMachineCon
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Machines over utterances as they were recorded, or less their mean, over embeddings, or over pitches.
+    """Machines over utterances as recorded, over mean-normalised ones, over embeddings, or over pitch.
 
-    ``prefix`` begins the arrays' names.
+    Names of the branch's arrays begin with ``prefix``.
     """
 
     prefix: str
@@ -31,16 +31,16 @@ class Branch:
         return f"{self.prefix}segments"
 
     def settings(self, config: Config) -> SegmentConfig:
-        """Return the section of the settings that the branch is trained by."""
+        """Return the section of the settings for training the branch."""
         sections: dict[Branch, SegmentConfig] = {NORMALISED: config.normalised, EMBEDDED: config.embedding}
         return sections.get(self, config.supervector)
 
     def mean_prior(self, config: Config) -> float:
-        """Return how many frames of zero the mean of an utterance begins with: infinity where none is subtracted."""
+        """Return how many frames of zero are counted into an utterance's mean; infinity if no mean is subtracted."""
         return config.normalised.mean_prior if self is NORMALISED else math.inf
 
     def has_pseudo_speakers(self, config: Config, speakers: int) -> bool:
-        """Check whether machines of so many ``speakers`` are trained on pseudo-speakers too."""
+        """Check whether machines of a population of ``speakers`` are trained on pseudo-speakers too."""
         return self is RAW and config.supervector.has_pseudo_speakers(speakers)
 
 
@@ -54,7 +54,7 @@ PITCHED = Branch("pitch.")
 class Background:
     """A universal background model of a ``branch``, over the features of an ``analysis``.
 
-    In the embedding and pitch branches, an encoder and pitch counts have its place.
+    In the embedding and pitch branches, an encoder and pitch counts take its place.
     """
 
     branch: Branch
@@ -62,16 +62,16 @@ class Background:
 
     @property
     def name(self) -> str:
-        """Return the beginning of its arrays' names, and the name of an utterance's running sums under it."""
+        """Return the prefix of its arrays' names, which also names an utterance's running sums under it."""
         return f"{self.branch.prefix}{self.analysis}.ubm"
 
     @property
     def is_trained(self) -> bool:
-        """Check whether it is a universal background model, which is trained and stored."""
+        """Return True if it is a universal background model, which is trained and stored."""
         return self.branch in (RAW, NORMALISED)
 
     def settings(self, config: Config) -> UtteranceMachineConfig:
-        """Return the section of the settings that a universal background model is trained by."""
+        """Return the section of the settings for training the universal background model."""
         return config.normalised if self.branch is NORMALISED else config.supervector
 
     def components(self, config: Config) -> int:
@@ -83,7 +83,7 @@ class Background:
 class UtteranceKind:
     """One kind of machines over utterances: its ``name``, its ``branch``, and the ``analyses`` that it reads.
 
-    GMMs and histograms read one analysis; supervectors are of all of them, end to end.
+    GMMs and histograms read one analysis; supervectors concatenate all.
     """
 
     name: str
@@ -93,7 +93,7 @@ class UtteranceKind:
 
     @property
     def array(self) -> str:
-        """Return the name of each speaker's array: coefficients, offsets of the GMM, or shares of the histogram."""
+        """Return the name of the array with one row per speaker: coefficients, GMM offsets, or histogram shares."""
         return f"{self.branch.prefix}{self.machine}"
 
     @property
@@ -115,7 +115,7 @@ BACKGROUNDS = tuple(dict.fromkeys(background for kind in UTTERANCE_KINDS for bac
 
 
 def utterance_kinds_of(kinds: Container[str]) -> tuple[UtteranceKind, ...]:
-    """Return those of the machine ``kinds`` that are over whole utterances."""
+    """Return the machine ``kinds`` over whole utterances."""
     return tuple(kind for kind in UTTERANCE_KINDS if kind.name in kinds)
 
 
@@ -125,5 +125,5 @@ def reads_augmented(kinds: Container[str]) -> bool:
 
 
 def trained_branches(kinds: Container[str]) -> tuple[Branch, ...]:
-    """Return the branches of the machine ``kinds`` whose training reads everybody's speech: all but that of pitch."""
+    """Return the branches of the machine ``kinds`` that are trained on everybody's speech: all but pitch."""
     return tuple(dict.fromkeys(kind.branch for kind in utterance_kinds_of(kinds) if kind.machine != "histogram"))

@@ -1,4 +1,4 @@
-"""The codebook of one speaker: k-means centroids of their feature vectors."""
+"""The codebook of one speaker: k-means centroids of the speaker's feature vectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pipeline.config import CodebookConfig
 
 Array = NDArray[np.float64]
 
-# Vectors that agree to so many decimals are equal to k-means, which warns of them (a pure tone, a repeated recording).
+# Vectors that agree to this many decimals count as equal: k-means warns of duplicates (a pure tone, a repeated
+# recording).
 DECIMALS = 6
 
 
@@ -23,7 +24,7 @@ def fit_codebook(vectors: Array, settings: CodebookConfig, *, seed: int, weights
     from sklearn.cluster import KMeans  # slow to import: machines over utterances need not wait for it
 
     rounded = vectors.round(DECIMALS)
-    # Nearly always the first feature alone has enough distinct values; sorting whole vectors takes longer.
+    # Nearly always, the first feature alone has enough distinct values; sorting whole vectors would take longer.
     if len(np.unique(rounded[:, 0])) <= settings.centroids:
         _, distinct = np.unique(rounded, axis=0, return_index=True)
         if len(distinct) <= settings.centroids:

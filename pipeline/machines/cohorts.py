@@ -1,9 +1,9 @@
-"""Cohort selection: the most similar speakers of each speaker, and pair machines against these alone.
+"""Cohort selection: the speakers most similar to each speaker, and pair machines against only these.
 
-Similarity is that of two codebooks (``codebook_similarity``). In order of enrollment, a pair machine (i, j) is trained
-if either speaker is among the R most similar to the other so far, and it is kept from then on. The machines therefore
-do not depend on who was enrolled together, every speaker has one against each of the R most similar of all, and a new
-speaker costs N similarities, at least R machines, and an update of the table.
+Similarity is measured between codebooks (``codebook_similarity``). In order of enrollment, a pair machine (i, j) is
+trained if either speaker is among the R most similar to the other so far, and it is kept from then on. The machines
+therefore do not depend on which speakers were enrolled in one run, every speaker has one against each of the R most
+similar speakers, and a new speaker costs N similarities, at least R machines, and an update of the table.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cohorts:
-    """Cohorts of C claims: ``members`` (C, P), speaker numbers in order, the claims' own at ``slots`` (C,)."""
+    """Cohorts of C claims: ``members`` (C, P) in ascending order, with the claimed speakers at ``slots`` (C,)."""
 
     members: Numbers
     slots: Numbers
 
     @classmethod
     def of(cls, claims: Iterable[int], others: Numbers) -> Self:
-        """Return the cohorts of each claim and its ``others`` (C, W), in any order."""
+        """Return the cohorts made of each claim and its ``others`` (C, W), in any order."""
         own = np.fromiter(claims, dtype=np.int64)
         members = np.sort(np.concatenate((own[:, None], others.reshape(len(own), others.shape[-1])), axis=1), axis=1)
         return cls(members, (members < own[:, None]).sum(axis=1))
 
     @classmethod
     def of_everybody(cls, claims: Iterable[int], speakers: int) -> Self:
-        """Return the cohorts of claims judged among all ``speakers``."""
+        """Return cohorts that consist of all ``speakers``."""
         own = np.fromiter(claims, dtype=np.int64)
         return cls(np.broadcast_to(np.arange(speakers), (len(own), speakers)), own)
 
@@ -51,11 +51,11 @@ class Cohorts:
 
     @property
     def speakers(self) -> Numbers:
-        """Return the speakers who are in one of the cohorts, in order."""
+        """Return the speakers in any of the cohorts, in order."""
         return np.unique(self.members)
 
     def numbered(self) -> Self:
-        """Return the same cohorts with speakers numbered by their places among ``speakers``."""
+        """Return the same cohorts with speakers numbered by their position in ``speakers``."""
         return type(self)(np.searchsorted(self.speakers, self.members), self.slots)
 
 
@@ -63,7 +63,7 @@ def codebook_similarity(pool: Pool, speaker: int, others: Iterable[int]) -> Arra
     """Return the similarity (n,) of the codebooks of ``speaker`` and each of ``others``, in [0, 1] and symmetric.
 
     The cosine of the two codebooks' means in the kernel's feature space: the mean kernel value between them over the
-    geometric mean of those within each. Without the division, tight codebooks would be similar to all others.
+    geometric mean of the mean values within each. Without the division, tight codebooks would be similar to all others.
     """
     within = pool.self_similarity
     values = [
@@ -74,14 +74,14 @@ def codebook_similarity(pool: Pool, speaker: int, others: Iterable[int]) -> Arra
 
 
 def most_similar_of(values: Array, most: int) -> Numbers:
-    """Return the places of the ``most`` largest of ``values`` (n,), largest first; of equal ones the earlier."""
+    """Return the indices of the ``most`` largest of ``values`` (n,), largest first, ties in order."""
     return np.argsort(-values, kind="stable")[:most].astype(np.int64)
 
 
 def ever_in_cohort(values: Array, speaker: int, most: int) -> NDArray[np.bool_]:
-    """Return a mask (N,) of the speakers that are, or once were, among the ``most`` most similar to ``speaker``.
+    """Return a mask (N,) of the speakers that are, or were at any time, among the ``most`` most similar to ``speaker``.
 
-    ``values`` (N,) are similarities to ``speaker``; that to itself is not read.
+    ``values`` (N,) are similarities to ``speaker``; the value at ``speaker`` is ignored.
     """
     among = np.zeros(len(values), dtype=np.bool_)
     among[most_similar_of(values[:speaker], most)] = True
@@ -110,11 +110,11 @@ class CohortTable:
 
     @classmethod
     def of_nobody(cls) -> CohortTable:
-        """Return the table before the first speaker."""
+        """Return the empty table."""
         return cls(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
 
     def with_newcomer(self, values: Array, most: int) -> tuple[CohortTable, Numbers]:
-        """Add a speaker of similarities ``values`` (N,); return the table, and the speakers to train a machine against.
+        """Add a speaker with similarities ``values`` (N,); return the table, and the speakers to train against.
 
         ``most`` is R.
         """
@@ -128,7 +128,7 @@ class CohortTable:
             known = np.concatenate((known, np.full((count, 1), -np.inf)), axis=1)
         entered = np.flatnonzero(values > known[:, -1])
         nearest, known = nearest.copy(), known.copy()
-        # The new speaker takes the last place and moves up past those less similar, not past equals.
+        # The new speaker takes the last place and moves up past less similar speakers, but not past equals.
         nearest[entered, -1], known[entered, -1] = count, values[entered]
         order = np.argsort(-known[entered], axis=1, kind="stable")
         nearest[entered] = np.take_along_axis(nearest[entered], order, axis=1)
@@ -139,8 +139,8 @@ class CohortTable:
     def without(self, speaker: int, changed: Mapping[int, Array], most: int) -> CohortTable:
         """Return the table without ``speaker``, the others renumbered.
 
-        ``changed`` holds, by new number, the similarities (N - 1,) of the speakers whose rows are made again. It must
-        hold all who had the removed one in their cohorts.
+        ``changed`` holds, by new number, the similarities (N - 1,) of the speakers whose rows are recomputed. It must
+        include every speaker with the removed one in the cohort.
         """
         width = min(most, len(self) - 2)
         nearest = np.delete(self.nearest, speaker, axis=0)[:, :width]
@@ -154,22 +154,22 @@ class CohortTable:
 
 
 CohortPlan = tuple[CohortTable, list[Pair]]
-"""Cohorts, and the pair machines (later, earlier) that they still need, in order."""
+"""Cohorts, and the missing pair machines (later, earlier), in order."""
 
 
 def plan_cohorts(
     pool: Pool, settings: MachineConfig, known: CohortTable | None = None, *, jobs: int = 1
 ) -> CohortPlan | None:
-    """Return the cohorts of ``pool`` and the pair machines still to train; its first speakers are those of ``known``.
+    """Return the cohorts of ``pool``, whose first speakers are those of ``known``, and the pair machines to train.
 
-    None where pair machines are against everybody, or there are none.
+    None if pair machines are trained against everybody, or not at all.
     """
     if settings.cohort == "all" or "one_vs_one" not in settings.kinds:
         return None
     table = known or CohortTable.of_nobody()
     pairs: list[Pair] = []
     newcomers = range(len(table), len(pool))
-    pool = replace(pool)  # what similarities need of it goes when they are made
+    pool = replace(pool)  # so that arrays cached for the similarities are freed afterwards
     rows = in_order(lambda later: codebook_similarity(pool, later, range(later)), newcomers, jobs)
     for later, values in zip(newcomers, rows, strict=True):
         table, others = table.with_newcomer(values, settings.cohort)
@@ -180,10 +180,10 @@ def plan_cohorts(
 def cohorts_without(
     gone: int, pool: Pool, table: CohortTable, machines: PairSource, settings: MachineConfig, *, jobs: int = 1
 ) -> tuple[CohortTable, dict[Pair, PairMachine]]:
-    """Return the cohorts without the speaker ``gone``, and new machines by (later, earlier); ``pool`` is of the rest.
+    """Return the cohorts without the speaker ``gone``, and new machines by (later, earlier); ``pool`` holds the rest.
 
-    Only speakers with a machine against the removed one ever had it in their cohorts, where others now move up. Old and
-    new machines together are those that enrolling the rest alone would have given.
+    Only speakers with a machine against the removed one ever had it in their cohorts; in these, others move up. Old and
+    new machines together are the same as if only the rest had been enrolled.
     """
     if settings.cohort == "all":
         raise AssertionError("where machines are kept against everybody, there is none to train when a speaker goes")

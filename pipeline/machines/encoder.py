@@ -1,9 +1,9 @@
-"""Embeddings of speech by a neural encoder of the user's own, in the place of statistics under a background model.
+"""Embeddings of speech by the user's own neural encoder, in place of statistics under a background model.
 
-A window of log mel bands of speech, less their mean over the window, goes through the network; the embedding of an
-utterance is the mean of its windows' embeddings, each of length 1, by their frames. Windows follow each other, so that
-a stream keeps one running sum and the frames of the window that is not full yet. That one's frames are repeated to the
-length of a window: the network always sees windows of one length.
+The network receives windows of log mel bands of speech, less their mean over the window. The embedding of an utterance
+is the mean of its windows' embeddings, each scaled to length 1 and weighted by its number of frames. Windows do not
+overlap, so that a stream keeps only one running sum and the frames of the last, incomplete window. These frames are
+repeated up to the length of a window: the network always sees windows of one length.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from pipeline.machines.ubm import Array, UniversalBackgroundModel
 
 Bands = NDArray[np.float32]
 
-MOST_BYTES = 2**30  # of a network
-LEAST_LENGTH = 1e-12  # of a vector that is scaled to length 1
-# Windows whose embeddings are kept: a held-out trial is scored at several lengths, more than once.
+MOST_BYTES = 2**30  # of a network's file
+LEAST_LENGTH = 1e-12
+# Number of windows whose embeddings are cached: a held-out trial is scored at several lengths, more than once.
 KEPT = 256
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """Embeddings (d,) of utterances by the network of ``settings``.
+    """Embeddings (d,) of utterances by the network in ``settings``.
 
-    Has the methods of ``UniversalBackgroundModel`` that supervector machines are trained and scored by: an embedding
+    Has the methods of ``UniversalBackgroundModel`` that training and scoring of supervector machines call: an embedding
     stands for both the statistics and the supervector. Raises ConfigError naming the setting, and UnavailableError
     without onnxruntime, as soon as there is speech.
     """
 
     settings: EmbeddingConfig
 
-    half_db = math.inf  # all frames weigh alike
-    mean_prior = math.inf  # the mean is taken from each window
+    half_db = math.inf  # all frames have the same weight
+    mean_prior = math.inf  # the mean is subtracted in each window
 
     @property
     def window(self) -> int:
-        """Return the frames of a window."""
+        """Return the number of frames in a window."""
         return round(1000 * self.settings.segment_seconds / LOG_MEL_STEP_MS)
 
     @cached_property
@@ -62,7 +62,7 @@ class Encoder:
         """Return the running sums after ``frames`` (T, 80): ``before`` are those so far.
 
         They hold the number of frames in full windows and the sum of embeddings weighted by frames, (1 + d,), then the
-        number of frames that wait and these, with zeros up to a window: (1 + window * 80,).
+        number of frames in the incomplete window and these frames, padded with zeros: (1 + window * 80,).
         """
         size, d = self.window, self.dimension
         sums = np.zeros(2 + d + size * BANDS) if before is None else before.copy()
@@ -77,7 +77,7 @@ class Encoder:
         return sums
 
     def utterance_statistics(self, sums: Array) -> Array:
-        """Return the embedding (1, d) of an utterance by its running ``sums``."""
+        """Return the embedding (1, d) of an utterance from its running ``sums``."""
         d, rest = self.dimension, self._waiting(sums)
         total = sums[1 : 1 + d].copy()
         if len(rest):
@@ -89,7 +89,7 @@ class Encoder:
         return frames.astype(np.float32), np.empty((len(frames), 0), dtype=np.float32)
 
     def statistics(self, frames: Bands, _none: Bands) -> Array:
-        """Return the embedding (1, d) of ``frames`` (T, 80) of a segment."""
+        """Return the embedding (1, d) of the ``frames`` (T, 80) of a segment."""
         return self.utterance_statistics(self.running_sums(frames, np.empty(0)))
 
     def vector(self, statistics: NDArray[Any]) -> NDArray[Any]:
@@ -105,7 +105,7 @@ class Encoder:
 
 
 BackgroundModel = UniversalBackgroundModel | Encoder
-"""A model under which statistics of speech are taken."""
+"""A model that gives statistics of speech."""
 
 
 @lru_cache(maxsize=KEPT)
@@ -141,7 +141,7 @@ def _network(path: str, sha256: str) -> tuple[Any, str]:
             f"embedding.sha256: the SHA-256 of {path} should be {sha256}, got {digest}; another network, or damaged"
         )
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the same bits, whatever the machine
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the same bits on any number of cores
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -1,14 +1,14 @@
-"""MAP-adapted Gaussian mixtures: the universal background model with its means moved to each speaker's speech.
+"""MAP-adapted Gaussian mixtures: the universal background model with its means adapted to each speaker.
 
 Means are adapted by maximum a posteriori (Reynolds, Quatieri and Dunn, Speaker verification using adapted Gaussian
-mixture models, 2000, section 3.3). Components with many frames of the speaker move to these; those with few follow
-similar components: components are grouped, groups are grouped again, and each is drawn to the offset of its group
+mixture models, 2000, section 3.3). Components with many frames of the speaker move to those frames; components with few
+follow similar ones. Components are grouped, groups are grouped again, and each is drawn to the offset of its group
 (structural maximum a posteriori; Shinoda and Lee, A structural Bayes approach to speaker adaptation, 2001). Seconds of
-speech give little more than one offset common to all components, minutes give each component its own.
+speech give little more than one common offset, minutes an offset for each component.
 
 A segment is scored by the mean over frames of the log-likelihood ratio of the speaker's mixture to the background
-model. Component posteriors are those of the background model: the ratio is then linear in the segment's statistics,
-which supervector machines read too, and one matrix product gives everybody's.
+model. Component posteriors are taken from the background model: the ratio is then linear in the segment's statistics,
+which supervector machines use too, and one matrix product gives the ratios of all speakers.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ Numbers = NDArray[np.int64]
 class AdaptedMixtures:
     """GMMs of N speakers, adapted from the one background model of ``ubms``.
 
-    Their mean ``offsets`` (N, K, d) are in standard deviations of its components.
+    The mean ``offsets`` (N, K, d) are in standard deviations of the components.
     """
 
     ubms: tuple[BackgroundModel, ...]
     offsets: MeanOffsets
 
     def margins(self, statistics: Sequence[Array]) -> Array:
-        """Return mean log-likelihood ratios (N,), nats a frame, of a segment by its one array of ``statistics``.
+        """Return mean log-likelihood ratios (N,), in nats per frame, of a segment from its one array of ``statistics``.
 
-        With n_k and f_k the statistics of order zero and one, and s_k the speaker's offset, the ratio is
-        sum_k (s_k . f_k - n_k |s_k|^2 / 2) / sum_k n_k. Products are summed in single precision. Of n segments with
-        statistics (n, K, 1 + d), ratios are (n, N).
+        With the zeroth- and first-order statistics n_k and f_k and the speaker's offset s_k, the ratio is sum_k (s_k .
+        f_k - n_k |s_k|^2 / 2) / sum_k n_k. Products are summed in single precision. For n segments with statistics (n,
+        K, 1 + d), ratios are (n, N).
         """
         ((occupancy, first),) = ((its[..., 0], its[..., 1:]) for its in statistics)
         rows = first.astype(self.offsets.dtype).reshape(*occupancy.shape[:-1], -1)
@@ -60,9 +60,9 @@ class AdaptedMixtures:
 
 
 def component_groups(means: Array, groups: Sequence[int]) -> list[Numbers]:
-    """Group components with ``means`` (K, d) into so many ``groups``, fine to coarse, by Ward's clustering.
+    """Group components with ``means`` (K, d) into given numbers of ``groups``, fine to coarse, by Ward's clustering.
 
-    The first level (K,) has the group of each component, each further one the group of each group of the level before.
+    The first level (K,) gives the group of each component, each further level the group of each group before.
     """
     from scipy.cluster.hierarchy import fcluster, linkage  # half a second that scoring need not wait
 
@@ -80,12 +80,12 @@ def component_groups(means: Array, groups: Sequence[int]) -> list[Numbers]:
 def map_mean_offsets(
     statistics: Array, levels: Sequence[Numbers], *, relevance: float, group_relevance: float
 ) -> MeanOffsets:
-    """Return a speaker's mean offsets (K, d), as stored, by the ``statistics`` (K, 1 + d) of all their speech.
+    """Return a speaker's mean offsets (K, d), as stored, from the ``statistics`` (K, 1 + d) of all their speech.
 
-    ``levels`` are those of ``component_groups``; ``relevance`` and ``group_relevance`` are relevance factors: frames at
-    which the offset of a component, or of a group, has half its weight.
+    ``levels`` come from ``component_groups``. ``relevance`` and ``group_relevance`` are relevance factors: the number
+    of frames at which the offset of a component, or of a group, has half its weight.
     """
-    # Statistics of a group are the sums of its members'.
+    # Statistics of a group are the sums of its members' statistics.
     sums = [statistics]
     for level in levels:
         above = np.zeros((level.max() + 1, statistics.shape[1]))

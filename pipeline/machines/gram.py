@@ -1,4 +1,4 @@
-"""Matrices of inner products of many long rows: made, kept as triangles, centred and inverted."""
+"""Matrices of inner products of many long rows: computed, packed as triangles, centred and inverted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Numbers = NDArray[np.intp]
 
 # Rows that are handled at a time.
 ROWS = 512
-# Where a greater share of columns is wanted, the whole inverse is computed: single columns take three times as long.
+# For a greater share of columns, the whole inverse is computed: single columns take three times as long.
 SHARE_OF_COLUMNS = 1 / 3
 
 
 @dataclass(frozen=True)
 class Known:
-    """Inner products (S, S) of training rows, of which only those among the numbers ``rows`` (k,) are filled in."""
+    """Inner products (S, S) of training rows, filled in only between the rows numbered ``rows`` (k,)."""
 
     rows: Numbers
     inner: Vectors
@@ -31,16 +31,16 @@ class Known:
 def inner_products(
     rows: Rows, known: Known | None = None, *, dtype: type[np.floating[Any]] = np.float32
 ) -> tuple[AnyFloat, Array]:
-    """Return the inner products (S, S) of ``rows`` (S, D), of which some are ``known``, and the mean (D,) of all rows.
+    """Return the inner products (S, S) of ``rows`` (S, D), some of them ``known``, and the mean (D,) of all rows.
 
-    Products are summed at ``dtype``, in one pass over the rows, which gives the mean too. The ``known`` array is filled
-    in and returned.
+    Products are summed in precision ``dtype``, in one pass over the rows that also gives the mean. The ``known`` array
+    is completed and returned.
     """
     from scipy.linalg import get_blas_funcs
 
     size, mean = len(rows), np.empty(rows.shape[1])
     if known is None or not len(known.rows):
-        # By columns, as BLAS has it, the triangle is the lower one; transposed, its rows are contiguous.
+        # Stored by columns for BLAS, this is the lower triangle; its transpose has contiguous rows.
         lower = np.zeros((size, size), dtype=dtype, order="F")
         for columns, some in rows.by_columns():
             some.mean(axis=0, dtype=np.float64, out=mean[columns])
@@ -62,7 +62,7 @@ def inner_products(
 
 
 def square(numbers: Numbers) -> tuple[Any, Any]:
-    """Return the index of rows and columns with ``numbers``, which ascend: slices where these are consecutive."""
+    """Return an index of the rows and columns in ascending ``numbers``: slices if these are consecutive."""
     if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
         span = slice(int(numbers[0]), int(numbers[-1]) + 1)
         return span, span
@@ -76,7 +76,7 @@ def packed(inner: Vectors) -> Vectors:
 
 
 def unpacked(triangle: Vectors, size: int | None = None) -> Vectors:
-    """Return the symmetric matrix whose lower triangle was ``packed``, with room for ``size`` rows and columns."""
+    """Return the symmetric matrix from its ``packed`` lower triangle, with room for ``size`` rows and columns."""
     known, first = round((np.sqrt(8.0 * len(triangle) + 1.0) - 1.0) / 2.0), 0
     full = np.empty((size or known, size or known), dtype=triangle.dtype)
     for number in range(known):
@@ -96,9 +96,9 @@ def mirrored(lower: NDArray[Any]) -> NDArray[Any]:
 
 
 def centred(inner: AnyFloat) -> tuple[AnyFloat, Array]:
-    """Return the inner products U U' of rows less their mean, of length 1, and the scale 1 / |v - mean| of each.
+    """Return the inner products U U' of centred rows scaled to length 1, and the scale 1 / |v - mean| of each row.
 
-    (v_s - m)'(v_t - m) = v_s'v_t - c_s - c_t + mean of c, where c_s = v_s'm is the mean of row s. Rows that are the
+    (v_s - m)'(v_t - m) = v_s'v_t - c_s - c_t + mean of c, where c_s = v_s'm is the mean of row s. Rows that equal the
     mean to machine precision have the scale 0.
     """
     means = inner.mean(axis=1, dtype=np.float64)
@@ -121,7 +121,7 @@ def product(matrix: AnyFloat, vectors: Array) -> Array:
 
 
 def inverse_columns(factor: AnyFloat, numbers: Numbers) -> AnyFloat:
-    """Return the columns ``numbers`` (k,) of the inverse of L L', L the lower triangle of ``factor``: (S, k).
+    """Return the columns ``numbers`` (k,) of the inverse of L L', with L the lower triangle of ``factor``: (S, k).
 
     The factor is overwritten.
     """
@@ -137,5 +137,5 @@ def inverse_columns(factor: AnyFloat, numbers: Numbers) -> AnyFloat:
 
 
 def slices(size: int) -> list[slice]:
-    """Return the rows of a matrix, some at a time."""
+    """Return slices that cover ``size`` rows, a block at a time."""
     return [slice(first, min(first + ROWS, size)) for first in range(0, size, ROWS)]

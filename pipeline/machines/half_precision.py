@@ -1,8 +1,8 @@
-"""Supervectors in half precision: rounding to it, and rows that are read in single precision some columns at a time.
+"""Supervectors in half precision: rounding, and conversion of rows to single precision, a block of columns at a time.
 
-numpy's own conversions take several times as long, and memory for all rows in single precision takes longer to get than
-the sums over them. A number of half precision is a sign, 5 bits of exponent and 10 of mantissa; one of single precision
-a sign, 8 and 23.
+numpy's own conversions take several times as long, and allocating all rows in single precision takes longer than the
+sums over them. A half-precision number has a sign bit, 5 bits of exponent and 10 of mantissa; a single-precision number
+a sign bit, 8 and 23.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 Vectors = NDArray[np.float32]
 Half = NDArray[np.float16]
 
-# Least number that half precision holds with all its places.
+# Smallest number with a full mantissa in half precision.
 SMALLEST_NORMAL = 2.0**-14
-# Places of the mantissa that single precision has more, and the ratio of numbers whose other bits are the same.
+# Additional mantissa bits of single precision, and the ratio of numbers whose other bits are the same.
 MORE_PLACES, RATIO = 13, np.float32(2.0**112)
-# In single precision, the sign and what half precision has of exponent and mantissa.
+# In single precision, the sign and the bits of exponent and mantissa that half precision has.
 KEPT_BITS = np.uint32(0x8FFFE000).astype(np.int32)
-# Columns converted at a time: with a few thousand rows they fit a processor's last cache. The number does not depend on
-# that of rows, so that sums over columns are always of the same parts.
+# Columns converted at a time: with a few thousand rows they fit the last-level cache. Independent of the number of
+# rows, so that sums over columns always have the same parts.
 COLUMNS = 512
 
 
@@ -36,7 +36,7 @@ def at_half_precision(rows: Vectors) -> Half:
     bits = rows.view(np.int32)
     last = bits >> MORE_PLACES
     last &= 1
-    last += 0xFFF  # half a unit of the last place but one bit, which it lacks where that place is odd
+    last += 0xFFF  # half a unit in the last place less one bit where that place is even
     bits += last
     bits &= np.int32(-1 << MORE_PLACES)
     rows[near_zero] = subnormal
@@ -48,7 +48,7 @@ def at_half_precision(rows: Vectors) -> Half:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows (S, D) of finite numbers in ``parts`` (n, D), all of half precision or of any."""
+    """Rows (S, D) of finite numbers in ``parts`` (n, D), all in half precision, or in any other."""
 
     parts: Sequence[NDArray[Any]]
 
@@ -62,13 +62,13 @@ class Rows:
 
     @property
     def starts(self) -> range:
-        """Return the first of each of the columns that are converted together."""
+        """Return the first column of each block that is converted together."""
         return range(0, self.shape[1], COLUMNS)
 
     def by_columns(self, starts: Iterable[int] | None = None) -> Iterator[tuple[slice, Vectors]]:
-        """Yield column numbers and those columns (S, c) in single precision, in a buffer that the next overwrite.
+        """Yield column numbers and those columns (S, c) in single precision, in a buffer that is reused.
 
-        All of them, or some of ``starts``.
+        By default all blocks of columns, otherwise those that begin at ``starts``.
         """
         size, dimension = self.shape
         is_half = all(part.dtype == np.float16 for part in self.parts)
@@ -85,7 +85,7 @@ class Rows:
             yield columns, out
 
     def picked(self, numbers: NDArray[np.intp]) -> Vectors:
-        """Return the rows with these ``numbers`` (k,), which ascend."""
+        """Return the rows with these ascending ``numbers`` (k,)."""
         ends = np.cumsum([0, *map(len, self.parts)])
         spans = np.searchsorted(numbers, ends)
         rows = [part[numbers[a:b] - end] for part, end, a, b in zip(self.parts, ends, spans, spans[1:], strict=False)]
@@ -93,9 +93,9 @@ class Rows:
 
 
 def _convert(half: NDArray[Any], single: Vectors) -> None:
-    """Write ``half`` to ``single``: bits at their places, the exponent by another offset, and subnormal numbers."""
+    """Write ``half`` to ``single``: shift the bits, correct the exponent's offset, and handle subnormal numbers."""
     bits = single.view(np.int32)
-    bits[:] = half.view(np.int16)  # the sign in all the bits before it
+    bits[:] = half.view(np.int16)  # the sign is extended into the upper bits
     bits <<= MORE_PLACES
     bits &= KEPT_BITS
     single *= RATIO

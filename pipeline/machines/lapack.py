@@ -1,6 +1,6 @@
-"""LAPACK's Cholesky factorisation without the interpreter's lock, which SciPy's own functions hold.
+"""LAPACK's Cholesky factorisation without the interpreter lock, which SciPy's own functions hold.
 
-Matrices are symmetric and stored by rows, LAPACK's by columns: its upper triangle is the lower one here.
+Matrices are symmetric and stored by rows, but by columns in LAPACK: its upper triangle is the lower one here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _CAPSULE_POINTER = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 
 
 def cholesky(matrix: AnyFloat) -> AnyFloat:
-    """Return L with L L' = ``matrix`` (n, n), in the lower triangle; what is above it is undefined.
+    """Return L with L L' = ``matrix`` (n, n) in the lower triangle; values above the diagonal are undefined.
 
-    Raises LinAlgError where the matrix is not positive definite to its precision.
+    Raises LinAlgError if the matrix is not positive definite to its precision.
     """
     factor = np.array(matrix, order="C")
     if _call("potrf", [len(factor)], [factor]):
@@ -35,7 +35,7 @@ def cholesky(matrix: AnyFloat) -> AnyFloat:
 
 
 def cholesky_solve(factor: AnyFloat, right: AnyFloat) -> AnyFloat:
-    """Return the solution (n, k) of L L' x = ``right``, L the lower triangle of ``factor`` (n, n)."""
+    """Return the solution (n, k) of L L' x = ``right``, with L the lower triangle of ``factor`` (n, n)."""
     solution = np.array(right.T, dtype=factor.dtype, order="C")
     _call("potrs", [len(factor), len(solution)], [factor, solution])
     return solution.T
@@ -53,7 +53,7 @@ def _call(name: str, sizes: Sequence[int], arrays: Sequence[AnyFloat]) -> int:
 
 @cache
 def _routine(name: str, precision: str, arguments: int) -> Any:
-    """Return the routine for a ``precision``, "f" or "d", with so many arguments."""
+    """Return the routine for a ``precision``, "f" or "d", and this number of ``arguments``."""
     from scipy.linalg import cython_lapack
 
     capsule = cython_lapack.__pyx_capi__[{"f": "s", "d": "d"}[precision] + name]

@@ -1,12 +1,12 @@
-"""Margins of a population's machines on frames: kernel values made once for each centroid, then matrix products.
+"""Margins of a population's machines on frames: one kernel value per frame and centroid, then matrix products.
 
 With K_n (T, k_n) the kernel values between T frames and the centroids of speaker n, and w_nj (k_n,) the coefficients of
 these centroids in the pair machine of n and j, the pair margin of speaker i against j is
 
     f_ij = K_i w_ij - K_j w_ji + b_ij.
 
-Each product K_n w_nj is made once, for whichever claims need it: one claim among N speakers takes 2 (N - 1) of them,
-identification of everybody N (N - 1).
+Each product K_n w_nj is computed once and shared by all claims that need it: one claim among N speakers takes 2 (N - 1)
+products, identification among all N (N - 1).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ Numbers = NDArray[np.int64]
 UtteranceMachines = SupervectorMachines | AdaptedMixtures | PitchHistograms
 """Everybody's machines of one kind over whole utterances."""
 
-# Kernel values held at a time, which stay in the cache of a core.
+# Size of the kernel values held at a time, which stay in the cache of a core.
 TILE_BYTES = 2**20
-# Most columns of a speaker whose products are made in one call with those of others: for a short chunk, a loop over
-# speakers would cost more than its frames.
+# Speakers with at most this many columns are multiplied together in one call: for a short chunk, a loop over speakers
+# would cost more than the products.
 NARROW = 8
 
 
 @dataclass(frozen=True)
 class Population:
-    """A pool of N speakers with the machines trained over it; kinds that were not trained are None.
+    """A pool of N speakers with the machines trained over it; kinds without training are None.
 
     Attributes
     ----------
     pool : Pool
         Centroids, M in all.
     one_class_coef, one_class_bias : arrays (M,) and (N,)
-        Each speaker's own machine, over the speaker's own centroids.
+        One-class machine of each speaker, over the speaker's own centroids.
     pairs : PairSource
         Machines of one speaker against another; with a ``cohort_table``, of some pairs only.
     one_vs_rest_coef, one_vs_rest_bias : arrays (M, N) and (N,)
@@ -55,9 +55,9 @@ class Population:
     utterance : mapping
         Machines over whole utterances, outside the pool, by their kind (``machines.branches``).
     cohort_table : CohortTable
-        The cohort of each speaker, where claims are not judged among everybody.
+        The cohort of each speaker, unless claims are judged among everybody.
     numbers : array (N,)
-        Of a part of a larger population, the numbers of its speakers there, as in ``utterance``.
+        For part of a larger population, the speakers' numbers in the whole, as in ``utterance``.
     """
 
     pool: Pool
@@ -82,11 +82,11 @@ class Population:
 
 @dataclass(frozen=True)
 class Margins:
-    """Margins of T frames for C claims, each in a cohort of P; kinds that were not asked for are None.
+    """Margins of T frames for C claims, each in a cohort of P; kinds that were not requested are None.
 
-    ``slots`` (C,) are the claims' places in their cohorts: their numbers, where these are everybody. ``pair``
-    (T, C, P) are f_ij of claim i against each member j, 0 against itself; ``one_class`` (T, C, P), or (T, N) where all
-    cohorts are everybody; ``one_vs_rest`` (T, N).
+    ``slots`` (C,) are the claims' positions in their cohorts, which are the speaker numbers if cohorts are everybody.
+    ``pair`` (T, C, P) are f_ij of claim i against each member j, 0 against itself; ``one_class`` (T, C, P), or (T, N)
+    if all cohorts are everybody; ``one_vs_rest`` (T, N).
     """
 
     slots: Numbers
@@ -103,7 +103,7 @@ class Margins:
 
 
 class MarginScorer:
-    """Margins of the machines that judge claims, each within its cohort, for blocks of frames.
+    """Computes margins, on blocks of frames, of the machines that judge each claim within its cohort.
 
     Parameters
     ----------
@@ -116,13 +116,13 @@ class MarginScorer:
     cohorts : Cohorts, optional
         Cohorts of the claims; everybody by default.
     dtype : str
-        "float64", "mixed" or "float32" (``precision_of``). Margins of "mixed" agree to 1e-5 with those of "float64",
-        of "float32" to 1e-3.
+        "float64", "mixed" or "float32" (``precision_of``). Margins agree with those of "float64" to 1e-5 for "mixed"
+        and to 1e-3 for "float32".
 
     Raises
     ------
     StoreFormatError
-        Where there is no machine of a claim and a member of its cohort.
+        If there is no machine between a claim and a member of its cohort.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class MarginScorer:
         self._sums, self._exponentials = precision_of(dtype)
         self._sigma = pool.sigma
         self._slots = cohorts.slots
-        # |x - y|^2 loses digits far from the origin, which float32 cannot spare.
+        # Far from the origin |x - y|^2 loses more digits than float32 can spare.
         self._centre = pool.centroids.mean(axis=0)
         self._rest_coef = self._typed(population.one_vs_rest_coef if "one_vs_rest" in kinds else None)
         self._rest_bias = self._typed(population.one_vs_rest_bias if "one_vs_rest" in kinds else None)
@@ -185,8 +185,8 @@ class MarginScorer:
     def _lay_out(self, blocks: list[list[Array]]) -> list[int]:
         """Assign a column to each product K_n w, and return the first column of each speaker's ``blocks``.
 
-        The columns of narrow blocks come first, all of one width, then those of wide ones; the last column is zero.
-        Codebooks shorter than the longest are padded with coefficients of zero.
+        Columns of narrow blocks, padded to one width, come first, then those of wide blocks; the last column is zero.
+        Codebooks shorter than the longest are padded with zero coefficients.
         """
         sums, widths = self._sums, [len(block) for block in blocks]
         self._width = max((width for width in widths if width <= NARROW), default=0)
@@ -196,7 +196,7 @@ class MarginScorer:
         for n, block in enumerate(blocks):
             matrix, first = self._narrow[n], n * self._width
             if len(block) > NARROW:
-                # Rows of zeros up to a multiple of eight: BLAS takes less time for such products.
+                # Padded with zero rows to a multiple of eight, for which BLAS is faster.
                 matrix, first = np.zeros((-(-len(block) // 8) * 8, self._size), dtype=sums), end
                 end += len(matrix)
                 self._wide[n] = slice(first, end), matrix
@@ -209,7 +209,7 @@ class MarginScorer:
     def _pair_columns(
         self, weights: list[dict[int, Array]], cohorts: Cohorts, firsts: Numbers
     ) -> tuple[Numbers, Numbers]:
-        """Return the columns (C, P) of K_i w_ij and of K_j w_ji; against itself the claim has the column of zeros."""
+        """Return the columns (C, P) of K_i w_ij and of K_j w_ji; a claim against itself has the column of zeros."""
         places = [{other: place for place, other in enumerate(of)} for of in weights]
         own, rival = (np.full(cohorts.members.shape, self._columns - 1) for _ in range(2))
         for slot, (claim, members) in enumerate(zip(cohorts.claims.tolist(), cohorts.members.tolist(), strict=True)):
@@ -240,7 +240,7 @@ class MarginScorer:
         return self._gathered(products, rest)
 
     def _kernel_tiles(self, frames: AnyFloat) -> Iterator[tuple[slice, AnyFloat]]:
-        """Yield kernel values (n, T, k) of the ``frames`` with a few speakers' centroids at a time."""
+        """Yield kernel values (n, T, k) between ``frames`` and the centroids of a few speakers at a time."""
         count = len(self._sides)
         group = max(1, min(count, TILE_BYTES // max(1, len(frames) * self._size * frames.itemsize)))
         scratch = np.empty((group, len(frames), self._size), dtype=frames.dtype)
@@ -262,8 +262,8 @@ class MarginScorer:
 
 
 def kernel_frames(features: Array, centre: Array, sigma: float, kind: np.dtype[Any]) -> AnyFloat:
-    """Return the frames' side (T, d + 2) of the kernel's exponent, of ``features`` (T, d) less ``centre``."""
-    # Of the features' own class: products are timed by one that counts them (benchmarks/speed/gemm.py).
+    """Return the frames' side (T, d + 2) of the kernel's exponent, from ``features`` (T, d) less ``centre``."""
+    # Keeps the class of the features: a benchmark counts products by a subclass (benchmarks/speed/gemm.py).
     frames = np.empty_like(features, shape=(len(features), features.shape[1] + 2), dtype=kind)
     x = (features - centre) / sigma
     frames[:, :-2] = x
@@ -275,7 +275,7 @@ def kernel_frames(features: Array, centre: Array, sigma: float, kind: np.dtype[A
 def _pair_weights(
     pairs: PairSource | None, speakers: int, cohorts: Cohorts
 ) -> tuple[list[dict[int, Array]], Array | None]:
-    """Return w_nj by n and j, those that a claim needs, and b_ij (C, P); no weights and None without ``pairs``."""
+    """Return the w_nj that claims need, by n and j, and b_ij (C, P); no weights and None without ``pairs``."""
     weights: list[dict[int, Array]] = [{} for _ in range(speakers)]
     if pairs is None:
         return weights, None

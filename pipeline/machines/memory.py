@@ -1,12 +1,12 @@
-"""Freed memory under glibc: kept for the next arrays, or returned to the system."""
+"""Freed memory under glibc: kept for later arrays, or returned to the system."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
-# Parameters of mallopt(3), and the most that it takes: arrays up to this size are not mapped one by one, and up to
-# twice this much freed memory is kept.
+# Parameters of mallopt(3), and their maximum: arrays up to this size are not mapped individually, and up to twice this
+# much freed memory is kept.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MOST_KEPT = 2**25
 
@@ -14,8 +14,8 @@ _MOST_KEPT = 2**25
 def keep_freed() -> None:
     """Keep freed memory for the arrays that come next.
 
-    glibc does so once an array of this size has been freed. Before, it gives all of it back, and the system clears
-    every page when it is taken again: a sixth of the time of a claim.
+    By itself glibc does so only after an array of this size has been freed. Until then it returns all memory to the
+    system, which clears every page at the next use: a sixth of the time of a claim.
     """
     if (mallopt := _of_glibc("mallopt")) is not None:
         mallopt(_MMAP_THRESHOLD, _MOST_KEPT)

@@ -1,7 +1,7 @@
 """Train one-vs-rest machines over a pool of any size, without the Gram matrix of the whole pool.
 
-Few points of the other speakers are support vectors. A machine is therefore solved over an active set of points, which
-the points that break the optimality conditions join until none does: LIBSVM's stopping rule over the whole pool. Only
+Few points of the other speakers are support vectors. A machine is therefore solved over an active set of points. Points
+that violate the optimality conditions are added until there are none: LIBSVM's stopping rule over the whole pool. Only
 kernel values of points that were active are held; the number of threads changes no bit of a machine.
 """
 
@@ -22,19 +22,19 @@ from pipeline.machines.workers import in_order
 Numbers = NDArray[np.int64]
 
 GRAM_BYTES = 256 * 2**20
-NEAREST = 4  # points of the rest that a machine starts with, for each of its own
-GROWTH = 0.5  # the most that an active set grows by, as a share of itself
-ROUND_LIMIT = 1000  # ten are ordinary
+NEAREST = 4  # initially active points of the rest, for each of the speaker's own
+GROWTH = 0.5  # largest growth of an active set in a round, as a share of its size
+ROUND_LIMIT = 1000  # about ten are usual
 TILE_ROWS = 64
 
 
 class RestSolver:
     """Solver of the one-vs-rest problems over ``pool`` (two speakers or more).
 
-    ``tolerance``, ``jobs`` and ``step_limit`` as for PoolSolver. One thread's active Gram matrix takes ``memory`` bytes
-    at most, and so do its kernel values with all points; a machine whose active set is too large is left to LIBSVM with
-    a cache of that size. Raises FitError for centroids that are not finite, and while solving where an active set takes
-    more than ``step_limit`` steps.
+    ``tolerance``, ``jobs`` and ``step_limit`` as for PoolSolver. In each thread, the active Gram matrix takes at most
+    ``memory`` bytes, and so do the kernel values with all points; if the active set becomes too large, LIBSVM solves
+    the machine with a cache of that size. Raises FitError for centroids that are not finite and, while solving, if an
+    active set takes more than ``step_limit`` steps.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class RestSolver:
     def machines(self, speakers: Iterable[int], *, C: float, known: Array | None = None) -> Iterator[SpeakerMachine]:
         """Yield the soft-margin machine of each of the ``speakers`` against all others, in the order given.
 
-        Those of the first n speakers go on from ``known`` coefficients (m, n) over the first m centroids, which must be
-        within 0 and C, less for others than the speaker, and have a sum of zero.
+        Machines of the first n speakers start from ``known`` coefficients (m, n) over the first m centroids. These must
+        be between 0 and C on the speaker's own centroids, between -C and 0 on others, and sum to zero.
         """
         with threadpool_limits(1, "blas"):
             yield from in_order(lambda speaker: self._solve(speaker, C, known), speakers, self._jobs)
@@ -79,7 +79,7 @@ class RestSolver:
             if rounds and not len(newcomers):
                 bias = self._kernels.bias_of(residual, *_room(labels, coef, C))
                 return SpeakerMachine(speaker, coef, float(bias), len(active), rounds)
-            # Each round makes the objective greater, so that leaving points out again cannot go in circles.
+            # Each round increases the objective, so that dropping points cannot cause a cycle.
             if coef.any():
                 active = np.sort(np.concatenate((np.flatnonzero((coef != 0.0) | (labels > 0)), newcomers)))
             if 4 * len(active) ** 2 > self._memory:
@@ -92,7 +92,7 @@ class RestSolver:
         )
 
     def _first_active(self, labels: Array, values: _KernelValues) -> Numbers:
-        """Return the speaker's own points, and those of the rest with the largest sums of kernel values with them."""
+        """Return the speaker's points, and points of the rest with the largest sums of kernel values with these."""
         mine, rest = np.flatnonzero(labels > 0), np.flatnonzero(labels < 0)
         distance = np.zeros(len(labels))
         values.subtract_margins(mine, np.ones(len(labels)), distance)
@@ -100,9 +100,9 @@ class RestSolver:
         return np.sort(np.concatenate((mine, nearest)))
 
     def _newcomers(self, active: Numbers, labels: Array, coef: Array, residual: Array, C: float) -> Numbers:
-        """Return points outside the active set that break the optimality conditions: the worst, if they are many.
+        """Return points outside the active set that violate the optimality conditions; if there are many, the worst.
 
-        Their coefficients are zero and can only shrink. While the bias is wrong nearly every point breaks them.
+        Their coefficients are zero and can only decrease. While the bias is wrong, nearly every point violates them.
         """
         up, _ = _room(labels, coef, C)
         best = residual[up > 0.0].max(initial=-np.inf)
@@ -114,7 +114,7 @@ class RestSolver:
     def _improve(
         self, gram: NDArray[np.float32], active: Numbers, labels: Array, coef: Array, residual: Array, C: float
     ) -> bool:
-        """Optimise the active coefficients in place; return False where that takes too many steps."""
+        """Optimise the active coefficients in place; return False if that takes too many steps."""
         left, (up, down) = residual[active], _room(labels[active], coef[active], C)
         steps = self._kernels.optimise(gram, left, up, down, C, self._tolerance, self._step_limit)
         coef[active] = np.where(labels[active] > 0, down, 0.0 - up)
@@ -133,7 +133,7 @@ class RestSolver:
 
 
 class _KernelValues:
-    """Kernel values of all ``points`` with those that were asked for, held while they fit into ``memory`` bytes."""
+    """Kernel values of all ``points`` with those requested so far, kept as long as they fit into ``memory`` bytes."""
 
     def __init__(self, kernels: ModuleType, points: Array, norms: Array, memory: int) -> None:
         self._kernels, self._points, self._norms = kernels, points, norms
@@ -159,7 +159,7 @@ class _KernelValues:
         )
 
     def _held(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Return which points have their values held, after making as many as fit."""
+        """Return a mask of the points whose values are held, after computing as many as fit."""
         new = numbers[self._place[numbers] < 0][: len(self._rows) - self._count]
         self._rows[self._count : self._count + len(new)] = self._made(new, slice(None))
         self._place[new] = np.arange(self._count, self._count + len(new))
@@ -179,6 +179,6 @@ class _KernelValues:
 
 
 def _room(labels: Array, coef: Array, C: float) -> tuple[Array, Array]:
-    """Return how far each coefficient may grow, and shrink."""
+    """Return how far each coefficient may increase and decrease."""
     own = labels > 0
     return np.where(own, C - coef, -coef), np.where(own, coef, C + coef)

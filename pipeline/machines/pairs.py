@@ -17,8 +17,8 @@ Pair = tuple[int, int]
 Progress = Callable[[int], None]
 """Called with the number of machines that have just been trained."""
 
-# Of a batch for a remote worker: pairs of at most this many speakers and as many others, so that 32 codebooks go with
-# 256 machines.
+# Batches for a remote worker have pairs of at most this many speakers with as many others, so that 32 codebooks are
+# sent for 256 machines.
 _TILE = 16
 _MOST, _LEAST, _BATCHES = 256, 8, 32  # pairs in a batch; batches to aim at where there are few pairs
 
@@ -36,7 +36,7 @@ class PairMachine:
     bias: float
 
     def flipped(self) -> PairMachine:
-        """Return the same machine from the other speaker's side: its margins are the negative ones."""
+        """Return the same machine from the other speaker's side, with margins of opposite sign."""
         return PairMachine(self.rival, self.own, -self.bias)
 
 
@@ -46,12 +46,12 @@ class PairSource(Protocol):
     def against(self, speaker: int) -> Mapping[int, PairMachine]:
         """Return every pair machine of ``speaker``, by the other's number, from the speaker's side.
 
-        A speaker who is not among those of the source has none.
+        A speaker unknown to the source has none.
         """
 
 
 class Pairs:
-    """Pair machines in memory: those ``trained``, by (speaker, other), over those of a ``known`` source."""
+    """Pair machines in memory: those ``trained``, by (speaker, other), added to those of a ``known`` source."""
 
     def __init__(self, trained: Mapping[Pair, PairMachine], known: PairSource | None = None) -> None:
         self.trained = trained
@@ -99,8 +99,8 @@ def _here(
 def _elsewhere(
     pool: Pool, settings: MachineConfig, pairs: Sequence[Pair], workers: Workers
 ) -> Iterator[tuple[Pair, PairMachine]]:
-    """Yield the machines of ``pairs`` by remote ``workers``; a batch takes along the codebooks that it needs."""
-    # Pairs of the same few speakers stand beside each other.
+    """Yield the machines of ``pairs`` by remote ``workers``; each batch includes the codebooks that it needs."""
+    # Sorted so that pairs of the same few speakers are neighbours.
     pairs = sorted(pairs, key=lambda pair: (pair[0] // _TILE, pair[1] // _TILE))
     size = min(_MOST, max(_LEAST, -(-len(pairs) // _BATCHES)))
     batches = (pairs[start : start + size] for start in range(0, len(pairs), size))
@@ -113,7 +113,7 @@ def _solve_batch(
     common: tuple[MachineConfig, float, int], pairs: Sequence[Pair], books: Mapping[int, Array]
 ) -> list[tuple[Pair, PairMachine]]:
     settings, sigma, speakers = common
-    # Speakers keep their numbers, which errors name; those without a part in the batch have no centroids.
+    # Speakers keep their numbers, which errors name; speakers outside the batch have no centroids.
     nobody = np.empty((0, next(iter(books.values())).shape[1]))
     pool = Pool.of([books.get(n, nobody) for n in range(speakers)], sigma)
     return list(_here(pool, settings, pairs, LocalThreads()))

@@ -1,9 +1,9 @@
-"""Histograms of the fundamental frequency: how much of a speaker's voiced speech lies at each pitch.
+"""Histograms of the fundamental frequency: the share of a speaker's voiced speech at each pitch.
 
-An utterance is scored by the mean log-likelihood of its voiced frames under a speaker's histogram. The histogram is
-that of the speaker's own speech, drawn to a uniform one while there is little of it: maximum a posteriori under a
-Dirichlet prior, as the weights of an adapted GMM (Reynolds, Quatieri and Dunn 2000, eq. 11). Frames are weighted by
-their voicing and by their level below the loudest before them.
+An utterance is scored by the mean log-likelihood of its voiced frames under a speaker's histogram. With little speech
+of the speaker, the histogram is drawn to a uniform one: maximum a posteriori estimation under a Dirichlet prior, as for
+the weights of an adapted GMM (Reynolds, Quatieri and Dunn 2000, eq. 11). Frames are weighted by their voicing and by
+their level below the loudest before them.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ Shares = NDArray[np.float32]
 
 # A speaker's counts are smoothed over neighbouring bins by a Gaussian with a standard deviation of one bin.
 SMEARED = np.exp(-0.5 * np.arange(-3, 4) ** 2)
-# Added to the voiced frames that the mean is over, so that the score of a few frames stays near 0.
+# Added to the number of voiced frames in the mean, so that scores of few frames stay near 0.
 PRIOR_FRAMES = 15.0
 
 
 @dataclass(frozen=True)
 class PitchCounts:
-    """Voiced frames by their fundamental frequency, in bins that are even on a logarithmic scale.
+    """Counts of voiced frames in bins of fundamental frequency, evenly spaced on a logarithmic scale.
 
-    In the place of statistics under a background model; has those of its methods that scoring calls.
+    Takes the place of a background model, and has those of its methods that scoring calls.
     """
 
     settings: PitchConfig
 
     @property
     def none(self) -> Array:
-        """Return the counts (B,) of no frames."""
+        """Return the counts (B,) before any frame."""
         return np.zeros(self.settings.bins)
 
     def running_sums(self, frames: Array, below_peak: Array, before: Array | None = None) -> Array:
         """Return the counts (B,) after ``frames`` (T, 2), ``below_peak`` dB (T,) under the loudest.
 
-        ``frames`` are those of ``features.pitch.fundamental_frequency``; ``before`` are the counts so far.
+        ``frames`` come from ``features.pitch.fundamental_frequency``; ``before`` are the counts so far.
         """
         low, high = np.log2(LOWEST_HZ), np.log2(HIGHEST_HZ)
         bins = self.settings.bins
@@ -58,7 +58,7 @@ class PitchCounts:
         return counts
 
     def shares(self, counts: Array) -> Shares:
-        """Return the histogram (B,) of a speaker, as stored, by the ``counts`` (B,) of all speech.
+        """Return a speaker's histogram (B,), as stored, from the ``counts`` (B,) of all the speaker's speech.
 
         (n_b + r / B) / (sum of n + r) with the relevance factor r.
         """
@@ -75,9 +75,9 @@ class PitchHistograms:
     shares: Shares
 
     def margins(self, statistics: Sequence[Array]) -> Array:
-        """Return mean log-likelihoods (N,), nats a voiced frame, of an utterance by its one array of counts.
+        """Return mean log-likelihoods (N,), in nats per voiced frame, of an utterance from its one array of counts.
 
-        Of n utterances with counts (n, B), they are (n, N).
+        For n utterances with counts (n, B), they are (n, N).
         """
         (counts,) = statistics
         return np.asarray(counts @ self._logarithms.T / (np.add.reduce(counts, axis=-1, keepdims=True) + PRIOR_FRAMES))

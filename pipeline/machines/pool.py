@@ -1,7 +1,7 @@
 """The shared pool: every speaker's centroids side by side, and the one RBF kernel over them.
 
-K(x, y) = exp(-|x - y|^2 / (2 sigma^2)). Every machine of every kind is a set of coefficients over this pool, so a
-frame meets each centroid once, whatever the number of machines.
+K(x, y) = exp(-|x - y|^2 / (2 sigma^2)). Every machine over frames is a set of coefficients over this pool, so that a
+frame is compared with each centroid only once, whatever the number of machines.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Array = NDArray[np.float64]
 
 
 def precision_of(name: str) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """Return the number types of sums of matrix products, and of exponentials, that settings call ``name``.
+    """Return the number types for matrix products and for exponentials at the setting ``name``.
 
-    "float64" and "float32" use one type for both; "mixed" exponentiates in single precision and sums in double, which
-    keeps margins equal but for rounding, however many frames are scored together. Without AVX-512 an exponential in
-    double precision takes four to five times as long.
+    "float64" and "float32" use one type for both; "mixed" exponentiates in single precision and sums in double, so that
+    margins agree up to rounding, however many frames are scored together. Without AVX-512 an exponential in double
+    precision takes four to five times as long.
     """
     return np.dtype("float64" if name == "mixed" else name), np.dtype("float64" if name == "float64" else "float32")
 
@@ -34,7 +34,7 @@ def fill_kernel(frames: NDArray[Any], sides: NDArray[Any], tiles: NDArray[Any], 
     exponent x . y - |x|^2 / 2 - |y|^2 / 2 is their product.
     """
     exponents = np.matmul(frames, sides, out=tiles)
-    # One call casts piece by piece, in the processor's nearest cache.
+    # A single call casts block by block, in the first-level cache.
     return np.asanyarray(np.exp(exponents, out=exponents, dtype=kind, casting="same_kind"))
 
 
@@ -86,7 +86,7 @@ class Pool:
 
     @cached_property
     def _sides(self) -> tuple[Array, Array]:
-        """Return the centroids (M, d + 2) as both sides of the kernel's exponent, see ``fill_kernel``."""
+        """Return the centroids (M, d + 2) as either side of the kernel's exponent, see ``fill_kernel``."""
         scaled = self.centroids / self.sigma
         half, one = -0.5 * (scaled * scaled).sum(axis=1, keepdims=True), np.ones((len(scaled), 1))
         return np.concatenate((scaled, half, one), axis=1), np.concatenate((scaled, one, half), axis=1)

@@ -1,8 +1,8 @@
-"""Train many small machines over one pool: LIBSVM's algorithm, without its cost for each call.
+"""Train many small machines over one pool: LIBSVM's algorithm without its overhead for each call.
 
-The kernel block of each speaker is shared by all of that speaker's machines, and batches of problems are solved without
-the interpreter's lock, on as many threads as are asked for. A machine depends on its own speakers' centroids alone, bit
-for bit, whatever else is trained beside it, in whichever order, on however many threads.
+All machines of a speaker share the speaker's kernel block, and batches of problems are solved without the interpreter
+lock on any number of threads. A machine depends, bit for bit, only on the centroids of its own speakers: not on the
+other machines trained, their order, or the number of threads.
 
 Kernel values are float32, as in LIBSVM's cache; products, coefficients and residuals are float64.
 """
@@ -24,7 +24,7 @@ from pipeline.machines.pool import Array, Pool
 from pipeline.machines.workers import in_order
 
 TOLERANCE = 1e-3
-STEP_LIMIT = 10_000_000  # LIBSVM's, of which ordinary problems take a thousand
+STEP_LIMIT = 10_000_000  # LIBSVM's; ordinary problems take a thousand
 BLOCK_BYTES = 256 * 2**20
 BATCH = 32
 
@@ -35,8 +35,8 @@ class SpeakerMachine:
 
     Alone, ``coef`` (k,) over the speaker's own centroids lies between 0 and 1, and its sum is nu k. Against the rest,
     ``coef`` (M,) lies between 0 and C on the speaker's own centroids, between -C and 0 on the others; its sum is 0.
-    ``active`` counts the points of the last set that was solved, ``rounds`` how often one was; both are 0 where LIBSVM
-    solved the machine.
+    ``active`` is the size of the last active set, ``rounds`` the number of sets solved; both are 0 if LIBSVM solved the
+    machine.
     """
 
     speaker: int
@@ -49,10 +49,10 @@ class SpeakerMachine:
 class PoolSolver:
     """Solver of the pair and one-class problems over ``pool``.
 
-    ``tolerance`` is LIBSVM's stopping rule: the most by which two points may still break the optimality conditions.
-    ``jobs`` threads share the work (negative: counted as joblib does). Gram blocks of the speakers ``among`` whom pairs
-    are (default: all) are held up to ``memory`` bytes, and others made again for each machine. Raises FitError for
-    centroids that are not finite, and while solving where a problem takes more than ``step_limit`` steps.
+    ``tolerance`` is that of LIBSVM's stopping rule: the most by which two points may violate the optimality conditions.
+    ``jobs`` threads share the work (negative: counted as joblib does). Gram blocks of the speakers in pairs (``among``;
+    by default all) are held up to ``memory`` bytes; others are recomputed for each machine. Raises FitError for
+    centroids that are not finite and, while solving, if a problem takes more than ``step_limit`` steps.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class PoolSolver:
         count = self._counts[speaker]
         gram = np.empty((count, count), np.float32)
         self._fill(speaker, gram)
-        # LIBSVM's start: the first points carry as much as they may.
+        # LIBSVM's start: the first points have the largest coefficients allowed.
         coef = np.clip(nu * count - np.arange(count), 0.0, 1.0)
         room, residual = 1.0 - coef, -(gram @ coef)
         steps = self._kernels.optimise(gram, residual, room, coef, 1.0, self._tolerance, self._step_limit)
@@ -154,7 +154,7 @@ def prepared(pool: Pool) -> tuple[ModuleType, Array, Array]:
     """
     if not np.isfinite(pool.centroids).all():
         raise FitError("the pool of centroids holds values that are not finite; machines need finite ones")
-    # Loads numba, and compiles the first time: seconds that only training should cost.
+    # Loads numba, and compiles the first time: seconds that only training should take.
     from pipeline.machines import smo_kernels
 
     points = np.ascontiguousarray(pool.centroids / pool.sigma)

@@ -1,12 +1,12 @@
 """Numba kernels of the SMO solver: RBF tiles, and sequential minimal optimisation over them.
 
 Importing this module loads numba and compiles its functions, or reads them from numba's cache; ``machines.smo`` and
-``machines.one_vs_rest`` import it only when there is something to train. The kernels check no input and hold no
-interpreter lock.
+``machines.one_vs_rest`` import it only when there is something to train. The kernels do not check their input and
+release the interpreter lock.
 
 A problem of n points in signed coefficients b (n,), with margins K b plus a bias: maximise target . b - b' K b / 2,
-where every b[t] has a lower and an upper bound and their sum is given. ``up`` and ``down`` are the room that a
-coefficient has to grow and to shrink; the residual target - K b is the gradient.
+where every b[t] has a lower and an upper bound and their sum is given. ``up`` and ``down`` are how far a coefficient
+may increase and decrease; the residual target - K b is the gradient.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Without these LLVM may not reorder a sum or a maximum, and so not vectorise it.
+# Without these flags LLVM must not reorder a sum or a maximum, and so cannot vectorise it.
 FAST = {"nnan", "nsz", "reassoc", "contract"}
 
-# LIBSVM's floor for the curvature between two points, which is 0 for equal ones.
+# LIBSVM's floor for the curvature between two points, which is 0 for equal points.
 FLATTEST = 1e-12
 
-# Beyond every residual. With infinity in its place LLVM does not vectorise the search for the extremes.
+# Larger than any residual. With infinity instead, LLVM does not vectorise the search for the extremes.
 FAR = 1e300
 
 # Rows of a tile that are transposed together, so that both sides of the copy stay in the nearest cache.
 STRIP = 16
 
-# Kernel values that are held at a time where they are only summed: what fits a processor's second cache.
+# Kernel values held at a time where they are only summed: as many as fit the second-level cache.
 ROOM = 2**17
 
 two = np.float32(2.0)
 
-# exp(x) = 2^n exp(r), n the whole number next to x / ln 2 and |r| at most half of ln 2, which is taken off in two
-# parts; exp(r) by a polynomial (Moshier, Cephes mathematical library, 1989).
+# exp(x) = 2^n exp(r), with n the integer nearest to x / ln 2 and r = x - n ln 2, subtracted in two parts; exp(r) by a
+# polynomial (Moshier, Cephes mathematical library, 1989).
 PER_LN2, LN2, LN2_REST = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
 P5, P4, P3 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 P2, P1, P0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
@@ -59,7 +59,7 @@ def compiled(*signatures: str) -> Callable[[Function], Function]:
         made: Any
         try:
             made = njit(list(signatures), cache=True, **options)(function)
-        except (RuntimeError, OSError):  # no such folder, or no room in it
+        except (RuntimeError, OSError):  # no such folder, or no space in it
             made = njit(list(signatures), **options)(function)
         return cast(Function, made)
 
@@ -111,7 +111,7 @@ def exponential(x: Any) -> Any:
 def fill(x: Any, x_norms: Any, y: Any, y_norms: Any, room: Any, gram: Any, column: Any) -> None:
     """Write kernel values between ``x`` (n, d) and ``y`` (m, d) into gram[:n, column : column + m].
 
-    Both are over sigma, their norms half the squared lengths; ``room`` has n m values or more.
+    Both are divided by sigma; norms are half the squared lengths; ``room`` has space for at least n m values.
     """
     products = room[: len(x) * len(y)].reshape((len(x), len(y)))
     np.dot(x, y.T, products)
@@ -134,9 +134,9 @@ def mirror(gram: Any, count: Any) -> None:
 
 @compiled("UniTuple(f8, 2)(f8[::1], f8[::1], f8[::1], f4[::1], f4[::1], f8)")
 def step(residual: Any, up: Any, down: Any, row: Any, other: Any, size: Any) -> Any:
-    """Move ``size`` from one coefficient to the other, whose kernel rows are given; then the extremes of the residual.
+    """Move ``size`` between two coefficients with these kernel rows, and return the extremes of the updated residual.
 
-    They are its greatest value among coefficients that may grow, and its least among those that may shrink.
+    They are its largest value among coefficients that may increase, and its smallest among those that may decrease.
     """
     best, least = -FAR, FAR
     for t in range(residual.size):
@@ -149,7 +149,7 @@ def step(residual: Any, up: Any, down: Any, row: Any, other: Any, size: Any) -> 
 
 @compiled("i8(f8[::1], f8[::1], f8)")
 def grower(residual: Any, up: Any, best: Any) -> Any:
-    """Return the first coefficient that may grow and has the residual ``best``."""
+    """Return the first coefficient that may increase and has the residual ``best``."""
     first = nowhere = np.int32(residual.size)
     for t in range(residual.size):
         first = min(first, np.int32(t) if residual[t] == best and up[t] > 0.0 else nowhere)
@@ -158,7 +158,7 @@ def grower(residual: Any, up: Any, best: Any) -> Any:
 
 @compiled("i8(f8[::1], f8[::1], f4[::1], f8, f4[::1])")
 def partner(residual: Any, down: Any, row: Any, best: Any, gains: Any) -> Any:
-    """Return the coefficient to shrink: of greatest gain b^2 / a, b the difference of residuals and a the curvature.
+    """Return the coefficient to decrease: largest gain b^2 / a, with b the difference of residuals and a the curvature.
 
     Second-order working-set selection (Fan, Chen and Lin 2005, algorithm 2).
     """
@@ -176,10 +176,10 @@ def partner(residual: Any, down: Any, row: Any, best: Any, gains: Any) -> Any:
 
 @compiled("i8(f4[:,::1], f8[::1], f8[::1], f8[::1], f8, f8, i8)")
 def optimise(gram: Any, residual: Any, up: Any, down: Any, width: Any, tolerance: Any, limit: Any) -> Any:
-    """Move coefficients until no two residuals break the optimality conditions by ``tolerance``: LIBSVM's rule.
+    """Optimise until no two residuals violate the optimality conditions by ``tolerance``: LIBSVM's rule.
 
     ``gram`` (n, n) has 1 on its diagonal. ``residual``, ``up`` and ``down`` (n,) are changed in place; up + down is
-    ``width``. Returns the steps taken, or -1 where there would have been more than ``limit``.
+    ``width``. Returns the number of steps, or -1 if it would exceed ``limit``.
     """
     gains = np.empty(len(residual), np.float32)
     best, least = step(residual, up, down, gram[0], gram[0], 0.0)
@@ -191,7 +191,7 @@ def optimise(gram: Any, residual: Any, up: Any, down: Any, width: Any, tolerance
         j = partner(residual, down, gram[i], best, gains)
         curvature = max(2.0 - 2.0 * np.float64(gram[i, j]), FLATTEST)
         size = min((residual[i] - residual[j]) / curvature, up[i], down[j])
-        # What reaches a bound is at the other's full distance from it, to the last bit.
+        # A coefficient at one bound is exactly ``width`` from the other.
         up[i] -= size
         down[i] = width - up[i]
         down[j] -= size
@@ -221,7 +221,7 @@ def bias_of(residual: Any, up: Any, down: Any) -> Any:
 def put_block(
     points: Any, norms: Any, offsets: Any, places: Any, blocks: Any, n: Any, room: Any, gram: Any, corner: Any
 ) -> None:
-    """Copy speaker n's block, or make it, onto the diagonal of ``gram`` from row and column ``corner``."""
+    """Copy or compute speaker n's block on the diagonal of ``gram``, starting at row and column ``corner``."""
     first, last = offsets[n], offsets[n + 1]
     count = last - first
     if places[n] < 0:

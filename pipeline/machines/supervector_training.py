@@ -1,14 +1,14 @@
 """Supervector machines by regularised least squares, from the Gram matrix of everybody's segments.
 
-With u_s the segments less their mean, of length 1 (the rows of U), t_sn the targets of machine n, and r_s a ridge for
-each segment, w_n minimises
+With u_s the segments' supervectors, centred and scaled to length 1 (the rows of U), t_sn the targets of machine n, and
+r_s a ridge for each segment, w_n minimises
 
     |w|^2 + sum over s of (t_sn - w . u_s)^2 / r_s,
 
-so that w_n = sum over s of a_sn u_s with (U U' + diag(r)) a = t. One Cholesky factorisation serves every speaker
-(Suykens and Vandewalle, Least squares support vector machine classifiers, 1999), and its inverse gives the solution
-without some of the rows: those of held-out utterances, and then a speaker's. Only inner products of new rows are
-computed where those of earlier rows are kept.
+so that w_n = sum over s of a_sn u_s with (U U' + diag(r)) a = t. One Cholesky factorisation serves all speakers
+(Suykens and Vandewalle, Least squares support vector machine classifiers, 1999), and the inverse gives the solution
+without some rows: those of held-out utterances, then also a speaker's. If inner products of earlier rows are kept, only
+those of new rows are computed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from pipeline.machines.lapack import AnyFloat, cholesky, cholesky_solve
 from pipeline.machines.supervectors import Vectors, unit
 from pipeline.machines.workers import in_order, jobs_of
 
-# Most refinements of the solution, the residual that ends them as a share of the largest target, and for about how many
-# machines it is computed.
+# Most refinements of the solution; the residual that ends them, as a share of the largest target; and for about how
+# many machines it is computed.
 REFINEMENTS, RESIDUAL, MACHINES_CHECKED = 2, 1e-8, 16
-# Largest product of the machine epsilon, the number of rows and 1 / ridge at which single precision is enough.
+# Single precision is used up to this product of machine epsilon, number of rows and 1 / ridge.
 MOST_UNSURE = 1e-2
 
 
@@ -40,8 +40,8 @@ MOST_UNSURE = 1e-2
 class Solution:
     """Machines w_n = sum over s of dual_sn u_s, with u_s = (v_s - mean) / |v_s - mean|.
 
-    ``rows`` (S, D) are the v_s, ``scale`` (S,) the 1 / |v_s - mean|, ``dual`` (S, N) the a_sn. Sums are of the
-    precision ``dtype``.
+    ``rows`` (S, D) are the v_s, ``scale`` (S,) the 1 / |v_s - mean|, ``dual`` (S, N) the a_sn. Sums have the precision
+    ``dtype``.
     """
 
     rows: Rows
@@ -52,11 +52,11 @@ class Solution:
 
     @cached_property
     def coef(self) -> Vectors:
-        """Return the coefficients (N, D) of the machines, at the precision that they are stored in."""
+        """Return the coefficients (N, D) of the machines, at the precision at which they are stored."""
         return self.coefficients()
 
     def coefficients(self, jobs: int = 1) -> Vectors:
-        """Return ``coef``, made on ``jobs`` threads; these change no bit."""
+        """Return ``coef``, computed on ``jobs`` threads, whose number changes no bit."""
         jobs, weights = jobs_of(jobs), (self.dual * self.scale[:, None]).T
         totals, weights = weights.sum(axis=1), weights.astype(self.dtype)
         coef = np.empty((len(weights), len(self.mean)), dtype=np.float32)
@@ -70,7 +70,7 @@ class Solution:
         return coef
 
     def margins(self, vectors: Sequence[AnyFloat], coef: Vectors | None = None) -> Array:
-        """Return the margins (n, N) of segments ``vectors`` (n, D), by these machines or others' ``coef`` (N, D)."""
+        """Return the margins (n, N) of segments ``vectors`` (n, D), by these machines or other ``coef`` (N, D)."""
         return np.asarray(self._units(vectors) @ (self.coef if coef is None else coef).T, dtype=np.float64)
 
     def kernel(self, vectors: Sequence[AnyFloat]) -> Array:
@@ -82,7 +82,7 @@ class Solution:
         return np.asarray((kernel - (units @ self.mean)[:, None]) * self.scale)
 
     def _units(self, vectors: Sequence[AnyFloat]) -> Vectors:
-        """Return ``vectors`` (n, D) less the mean and of length 1, in single precision."""
+        """Return ``vectors`` (n, D), less the mean and scaled to length 1, in single precision."""
         units = np.empty((len(vectors), len(self.mean)), dtype=np.float32)
         for own, vector in zip(units, vectors, strict=True):
             own[:] = vector - self.mean
@@ -92,23 +92,23 @@ class Solution:
 class SupervectorTraining:
     """Regularised least squares over the segments of N speakers, with V - N pseudo-speakers as further rivals.
 
-    The ridge r_s is ``ridge`` times the number of segments of the speaker or pseudo-speaker, over the mean of these
-    numbers, so that one with much speech counts no more than one with little. Targets are 1 for a speaker's own
-    segments and -1 / (V - 1) for others.
+    The ridge r_s is ``ridge`` times the number of segments of the speaker or pseudo-speaker, divided by the mean of
+    these numbers, so that a speaker with much speech counts no more than one with little. Targets are 1 for a speaker's
+    own segments and -1 / (V - 1) for others.
 
     Parameters
     ----------
     vectors : sequence of arrays (S_n, D)
-        Supervectors, of half or single precision, of each speaker's segments.
+        Supervectors of each speaker's segments, in half or single precision.
     ridge : float
         Weight of the penalty.
     pseudo_speakers : sequence of sequences of arrays (S, D)
-        Pseudo-speakers made of each speaker's voice, without machines of their own.
+        Pseudo-speakers made from each speaker's voice; they get no machines.
     held_out : sequence of sequences of int
-        How many of the last segments of each speaker, then of each pseudo-speaker, are of held-out utterances. Speakers
-        of whom none are counted cannot be left out; by default all can.
+        For each speaker: how many of the last segments of the speaker, then of each pseudo-speaker, are from held-out
+        utterances. A speaker with an empty sequence cannot be left out; by default all can.
     known : Known, optional
-        Inner products of rows, numbered speaker by speaker: segments, and then those of pseudo-speakers.
+        Inner products of rows, which are numbered speaker by speaker: segments, then those of pseudo-speakers.
     jobs : int
         Threads. The same number gives the same bits.
 
@@ -122,7 +122,7 @@ class SupervectorTraining:
     Raises
     ------
     FitError
-        Where the Gram matrix and ridge are singular to double precision.
+        If Gram matrix plus ridge is singular to double precision.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class SupervectorTraining:
         self._kept = np.concatenate(
             [np.arange(size) < size - count for size, count in zip(counts, held_counts, strict=True)]
         )
-        # Rows that can be left out: of the inverse only their columns are made.
+        # Rows that can be left out: only their columns of the inverse are computed.
         self._leaving = np.flatnonzero(np.repeat([len(its) > 0 for its in held], [sum(its) for its in sizes]))
         self._jobs = jobs_of(jobs)
         self._ridge = ridge * np.repeat(counts, counts) / counts.mean()
@@ -162,9 +162,9 @@ class SupervectorTraining:
         return self._reduced[0]
 
     def without(self, speaker: int) -> Solution:
-        """Return the machines trained without held-out segments and ``speaker``, whose own machine means nothing.
+        """Return the machines trained without held-out segments and ``speaker``, whose own machine is meaningless.
 
-        Pseudo-speakers made of the speaker's voice are left out, too.
+        Pseudo-speakers made from the speaker's voice are left out, too.
         """
         kept, columns = self._reduced
         return replace(kept, dual=_left_out(kept.dual, columns, self._leaving, self._rows_of(speaker)))
@@ -174,8 +174,8 @@ class SupervectorTraining:
     ) -> list[tuple[Array, Array]]:
         """Return each speaker's margins (n, N) of ``vectors`` (n, D), ``without_held_out`` and ``without`` the speaker.
 
-        By inner products with the training rows, computed for all speakers at once; for speakers with many vectors it
-        takes less time to make the machines without each.
+        Computed from inner products with the training rows, for all speakers at once; for speakers with many vectors it
+        is faster to compute the machines without each.
         """
         kept, columns = self._reduced
         apart = [len(its) >= 2 * kept.dual.shape[1] for its in vectors]
@@ -196,13 +196,13 @@ class SupervectorTraining:
         return margins
 
     def _machines_without(self, speakers: Sequence[int]) -> Iterator[Vectors]:
-        """Yield the coefficients (N, D) of the machines without each of ``speakers``, made in one pass over rows."""
+        """Yield the coefficients (N, D) of the machines without each of ``speakers``, in one pass over the rows."""
         if speakers:
             duals = np.hstack([self.without(speaker).dual for speaker in speakers])
             yield from np.split(replace(self._reduced[0], dual=duals).coefficients(), len(speakers))
 
     def _rows_of(self, speaker: int) -> NDArray[np.bool_]:
-        """Mark which of the rows that can be left out are of ``speaker`` and not held out already."""
+        """Return a mask, over the rows that can be left out, of those of ``speaker`` that are not held out already."""
         span = self._spans[speaker]
         of_speaker = (self._leaving >= span.start) & (self._leaving < span.stop)
         return np.asarray(of_speaker & self._kept[self._leaving])
@@ -217,8 +217,8 @@ class SupervectorTraining:
     def _solved(self, rows: Rows, targets: Array, known: Known | None) -> tuple[Array, Vectors, Array, Array, AnyFloat]:
         """Return the mean of ``rows``, their inner products, scale and dual solution, and the Cholesky factor.
 
-        The Gram matrix is factorised in single precision, which takes half the time and memory, and the solution is
-        refined by its residual in double precision; with a small ridge all is done in double precision.
+        The Gram matrix is factorised in single precision, in half the time and memory, and the solution refined by its
+        residual in double precision; with a small ridge, everything is in double precision.
         """
         from threadpoolctl import threadpool_limits
 
@@ -240,10 +240,10 @@ class SupervectorTraining:
 
     @cached_property
     def _reduced(self) -> tuple[Solution, AnyFloat]:
-        """Return the solution without held-out rows, and columns of the inverse without them: zero there.
+        """Return the solution and the columns of the inverse without held-out rows, with zeros for these.
 
-        With B the columns of held-out rows and G their corner of the inverse, the latter are inverse - B inv(G) B'. The
-        factor is overwritten, so that threads must not compute this at once.
+        The inverse without them is inverse - B inv(G) B', with B the columns of held-out rows and G the block of B at
+        these rows. The factor is overwritten, so two threads must not compute this at once.
         """
         from threadpoolctl import threadpool_limits
 
@@ -258,7 +258,7 @@ class SupervectorTraining:
 
 
 def _refined(gram: AnyFloat, factor: AnyFloat, targets: Array) -> Array:
-    """Return a of ``gram`` a = ``targets``, by its Cholesky ``factor``, refined by the residual in double precision."""
+    """Solve ``gram`` a = ``targets`` by the Cholesky ``factor``, refined by the residual in double precision."""
 
     def solved(right: Array) -> Array:
         return np.asarray(cholesky_solve(factor, right), dtype=np.float64)
@@ -272,16 +272,17 @@ def _refined(gram: AnyFloat, factor: AnyFloat, targets: Array) -> Array:
 
 
 def _left_out(dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: NDArray[np.bool_]) -> Array:
-    """Return the ``dual`` solution (S, N) without those of the rows ``numbers`` (k,) that are ``gone``: zero there."""
+    """Return the ``dual`` solution (S, N) without the rows ``numbers[gone]``, for which it is zero."""
     changed = dual - product(columns[:, gone], _change(dual, columns, numbers, gone))
     changed[numbers[gone]] = 0.0
     return changed
 
 
 def _change(dual: Array, columns: AnyFloat, numbers: NDArray[np.intp], gone: NDArray[np.bool_]) -> Array:
-    """Return inv(G) a[rows] (g, N) for the rows ``numbers`` (k,) that are ``gone`` from the ``dual`` solution a.
+    """Return inv(G) a[rows] (g, N), with a the ``dual`` solution and rows those of ``numbers`` (k,) that are ``gone``.
 
-    With B the rows' ``columns`` of the inverse and G their corner of it, a - B inv(G) a[rows] is without them.
+    With B their ``columns`` of the inverse and G the block of B at these rows, the solution without them is
+    a - B inv(G) a[rows].
     """
     out = numbers[gone]
     return np.asarray(np.linalg.solve(columns[np.ix_(out, gone)].astype(np.float64), dual[out]), dtype=np.float64)

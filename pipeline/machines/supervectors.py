@@ -1,9 +1,9 @@
-"""GMM-supervector machines: one linear machine a speaker over whole segments of speech, all solved at once.
+"""GMM-supervector machines: one linear machine per speaker over whole segments of speech, all solved at once.
 
 A segment's supervector holds, for each component of the universal background model, how far its frames lie from the
 component's mean (Campbell, Sturim and Reynolds, Support vector machines using GMM supervectors for speaker
-verification, 2006). Less the population's mean and of unit length, it is judged by linear machines, one speaker against
-the rest (``pipeline.machines.supervector_training``).
+verification, 2006). After subtraction of the population's mean and scaling to unit length, linear machines, one speaker
+against the rest, give its margins (``pipeline.machines.supervector_training``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
 F = TypeVar("F", bound=np.floating[Any])
 Segment = tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]
-"""Two arrays with a row a frame."""
+"""Two arrays with one row per frame."""
 
 
 @dataclass(frozen=True)
 class SupervectorMachines:
     """Supervector machines of N speakers over the background models ``ubms``.
 
-    ``mean`` (D,) of the training vectors, ``coef`` (N, D).
+    ``mean`` (D,) is that of the training vectors, ``coef`` (N, D) has the coefficients.
     """
 
     ubms: tuple[BackgroundModel, ...]
@@ -39,8 +39,9 @@ class SupervectorMachines:
     def margins(self, statistics: Sequence[Array]) -> Array:
         """Return the margins (N,) w_n . (v - mean) / |v - mean| of a segment with the supervector v.
 
-        They are near 1 for its speaker and -1 / (N - 1) for others. ``statistics`` (K, 1 + d) are those under each
-        background model. Products are summed in single precision, in which ``coef`` is stored: a stream asks often.
+        They are near 1 for its speaker and -1 / (N - 1) for others. ``statistics`` has an array (K, 1 + d) for each
+        background model. Products are summed in single precision, in which ``coef`` is stored, because a stream is
+        scored often.
         """
         vector = (supervector(self.ubms, statistics) - self.mean).astype(np.float32)
         length = max(math.sqrt(vector @ vector), LEAST_LENGTH)
@@ -48,16 +49,15 @@ class SupervectorMachines:
 
 
 def supervector(ubms: Sequence[BackgroundModel], statistics: Sequence[Array]) -> Array:
-    """Return the supervector (D,) of a segment's ``statistics`` under each background model, end to end."""
+    """Return the supervector (D,) of a segment: the concatenated vectors of its ``statistics`` under each model."""
     return np.concatenate([ubm.vector(its) for ubm, its in zip(ubms, statistics, strict=True)])
 
 
 def segments_of(utterances: Sequence[Segment], frames: int, most: int) -> list[Segment]:
-    """Cut and join ``utterances`` to segments of about ``frames`` frames, ``most`` of them at the most.
+    """Cut and join ``utterances`` into at most ``most`` segments of about ``frames`` frames.
 
-    Utterances shorter than that are joined to their followers; longer ones are cut into windows that overlap by half.
-    Where that would make more than ``most``, segments are longer, and of those that still are too many some are left
-    out, evenly.
+    Shorter utterances are joined to the next ones; longer ones are cut into windows that overlap by half. If this gives
+    more than ``most``, segments are made longer; if there are still too many, some are dropped at even intervals.
     """
     total = sum(len(vectors) for vectors, _ in utterances)
     wanted = max(frames, -(-total // most))

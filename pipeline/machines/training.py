@@ -1,4 +1,4 @@
-"""Train the machines of a population, only those that are not there yet."""
+"""Train the machines that a population still lacks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def train_population(
 ) -> Population:
     """Train machines over ``pool``; its first speakers are those of ``known``, whose pair and one-class machines stay.
 
-    One-vs-rest machines have everybody's centroids in them, so any new speaker means training all of them again, those
-    of ``known`` speakers from where they are. Pair and one-class machines that are added are bit for bit those of
-    training from scratch; so are all whichever ``workers`` (default: one thread) train them. ``plan`` is that of
-    ``plan_cohorts``, if it was made already. Raises FitError for centroids that are not finite.
+    One-vs-rest machines contain everybody's centroids, so a new speaker requires training all of them again; those of
+    ``known`` speakers start from their solution. Added pair and one-class machines are, bit for bit, those of training
+    from scratch; all are the same with any ``workers`` (default: one thread). ``plan`` is the result of
+    ``plan_cohorts``, if already made. Raises FitError for centroids that are not finite.
     """
     workers = workers or LocalThreads()
     first = 0 if known is None else len(known)
@@ -47,7 +47,7 @@ def train_population(
     if "one_vs_rest" in settings.kinds and len(pool) > 1:
         before = None
         if known is not None and known.one_vs_rest_coef is not None:
-            # Where somebody was taken out, these are over other centroids.
+            # After a removal, these are over other centroids.
             before = known.one_vs_rest_coef if len(known.one_vs_rest_coef) == len(known.pool.centroids) else None
         rest_coef, rest_bias = one_vs_rest(pool, settings, known=before, jobs=workers.jobs, progress=progress)
     return Population(
@@ -71,9 +71,9 @@ def one_vs_rest(
 ) -> tuple[Array, Array]:
     """Train one-vs-rest machines of two or more speakers; return coefficients (M, N) and biases (N,).
 
-    ``known`` (m, n) are coefficients of the first n speakers' machines over the first m centroids, to go on from.
+    ``known`` (m, n) are coefficients to start from: of the first n speakers' machines over the first m centroids.
     """
-    # For each thread, whatever their number: a machine must not depend on it.
+    # Per thread, not divided by the number of threads: machines must not depend on it.
     memory = min(GRAM_BYTES, int(settings.gram_gib * 2**30))
     solver = RestSolver(pool, jobs=jobs, memory=memory)
     coef, bias = np.empty((len(pool.centroids), len(pool))), np.empty(len(pool))
@@ -87,7 +87,7 @@ def one_vs_rest(
 def machine_count(speakers: int, first_new: int, settings: MachineConfig, pairs: int | None = None) -> int:
     """Return how many machines ``train_population`` trains for ``speakers``, those before ``first_new`` being known.
 
-    ``pairs`` is the number of pair machines among them where these are not against everybody.
+    ``pairs`` is the number of new pair machines, if these are not against everybody.
     """
     if pairs is None:
         pairs = speakers * (speakers - 1) // 2 - first_new * (first_new - 1) // 2
@@ -96,13 +96,13 @@ def machine_count(speakers: int, first_new: int, settings: MachineConfig, pairs:
 
 
 def _one_class(pool: Pool, settings: MachineConfig, known: Population | None, jobs: int) -> tuple[Array, Array]:
-    """Return coefficients (M,) and biases (N,), at the scale of the settings; those of known speakers are kept."""
+    """Return coefficients (M,) and biases (N,), scaled as the settings say; those of known speakers are kept."""
     coef, bias = np.empty(len(pool.centroids)), np.empty(len(pool))
     first = 0
     if known is not None:
         first = len(known)
         coef[: pool.offsets[first]], bias[:first] = known.one_class_coef, known.one_class_bias
-    # Each speaker's kernel values are wanted once, so that there is nothing to hold.
+    # Each speaker's kernel values are used only once, so none are held.
     solver = PoolSolver(pool, jobs=jobs, memory=0)
     for made in solver.one_class(range(first, len(pool)), nu=settings.nu):
         factor = _one_class_factor(settings, made)
@@ -111,7 +111,7 @@ def _one_class(pool: Pool, settings: MachineConfig, known: Population | None, jo
 
 
 def _one_class_factor(settings: MachineConfig, made: SpeakerMachine) -> float:
-    """Return what the coefficients and the bias -rho of a one-class machine are to be multiplied by."""
+    """Return the factor for the coefficients and the bias -rho of a one-class machine."""
     scale = settings.one_class_scale
     if scale == "ratio":
         return -1.0 / made.bias

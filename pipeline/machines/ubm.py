@@ -1,13 +1,13 @@
 """The universal background model: a Gaussian mixture over everybody's frames, and the statistics of speech under it.
 
-A segment of speech enters the supervector machines and the adapted GMMs by its Baum-Welch statistics alone, of order
-zero and one (Reynolds, Quatieri and Dunn, Speaker verification using adapted Gaussian mixture models, 2000). They are
-sums over frames, so that a stream keeps (K, 1 + d) numbers.
+Supervector machines and adapted GMMs use only a segment's zeroth- and first-order Baum-Welch statistics (Reynolds,
+Quatieri and Dunn, Speaker verification using adapted Gaussian mixture models, 2000). They are sums over frames, so that
+a stream keeps only (K, 1 + d) numbers.
 
-A channel adds a constant to cepstra, which mean normalisation subtracts. The mean of T frames is drawn to zero while
-they are few: m_T = sum x_t / (T + prior), maximum a posteriori under a normal prior worth ``prior`` frames. In a
-stream, posteriors of components at frame t are those of x_t - m_t. First-order statistics are linear in the frames, and
-are made those of x_t - m_T when they are read.
+A channel adds a constant to cepstra, which mean normalisation subtracts. The mean of few frames is drawn to zero:
+m_T = sum x_t / (T + prior), the maximum a posteriori estimate under a normal prior worth ``prior`` frames. In a stream,
+component posteriors at frame t are those of x_t - m_t. First-order statistics are linear in the frames, and are
+converted to those of x_t - m_T when they are read.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Array = NDArray[np.float64]
 AnyFloat = NDArray[np.floating[Any]]
 F = TypeVar("F", bound=np.floating[Any])
 
-# Frames that the mixture is fitted to, drawn at random; rounds of expectation-maximisation after k-means, and frames at
-# a time in these.
+# Number of frames, drawn at random, that the mixture is fitted to; rounds of expectation-maximisation after k-means,
+# and the frames processed at a time in these.
 MIXTURE_FRAMES = 60_000
 MIXTURE_ROUNDS = 6
 EM_FRAMES = 1024
-# Least variance of a component as a share of the feature's, and least frames for each component on average: a mixture
-# that fits its first speakers too closely does not fit later ones.
+# Least variance of a component as a share of the feature's variance, and least average number of frames per component:
+# a mixture that fits the first speakers too closely does not fit later ones.
 VARIANCE_FLOOR = 0.02
 FRAMES_A_COMPONENT = 150
 
-# Least logarithm of a posterior relative to the largest of its frame: below it there would be subnormal numbers, which
+# Least logarithm of a posterior relative to the largest in its frame: lower values would give subnormal numbers, which
 # take a processor a hundred times as long.
 LEAST_LOG_POSTERIOR = -60.0
 
-# dB below the half point in which a frame's weight falls by a factor of e.
+# Far below ``half_db``, a frame's weight falls by a factor of e in this many dB.
 LOUDNESS_DB = 3.0
 
 
@@ -48,17 +48,17 @@ class UniversalBackgroundModel:
     Attributes
     ----------
     centre, scale : arrays (d,)
-        Standardise features: z = (x - centre) / scale.
+        For standardising features: z = (x - centre) / scale.
     means, variances : arrays (K, d)
         Of the components, in standardised features.
     weights : array (K,)
         Priors of the components.
     relevance : float
-        Relevance factor: frames at which a component's mean offset in a supervector has half its weight.
+        Relevance factor: number of frames at which a component's mean offset in a supervector has half its weight.
     half_db : float
-        A frame so far below the loudest before it has half its weight; by default all weigh alike.
+        A frame this far below the loudest before it has half the weight; by default all have the same weight.
     mean_prior : float
-        Frames of zero that the mean of an utterance begins with; by default there is no mean normalisation.
+        Number of zero frames counted into an utterance's mean; by default there is no mean normalisation.
     """
 
     centre: Array
@@ -91,7 +91,7 @@ class UniversalBackgroundModel:
         return sums
 
     def utterance_statistics(self, sums: Array) -> Array:
-        """Return the statistics (K, 1 + d) of an utterance less the mean of its frames, by its running ``sums``."""
+        """Return an utterance's statistics (K, 1 + d), less the mean of its frames, from its running ``sums``."""
         mean = sums[-1, 1:] / (sums[-1, 0] + self.mean_prior)
         return self._offsets(sums[:-1, :1], sums[:-1, 1:], mean / self.scale)
 
@@ -100,8 +100,8 @@ class UniversalBackgroundModel:
     ) -> tuple[AnyFloat, AnyFloat]:
         """Return standardised frames (T, d) and posteriors (T, K) times ``weights`` (T,), for ``statistics``.
 
-        Posteriors are those of frames ``like`` (T, d), by default the same. ``dtype`` float32 takes a quarter of the
-        time, and suffices for segments, which are stored at half precision.
+        Posteriors are computed for the frames ``like`` (T, d), by default ``frames``. ``dtype`` float32 takes a quarter
+        of the time, and suffices for segments, which are stored in half precision.
         """
         standard = ((frames - self.centre) / self.scale).astype(dtype, copy=False)
         reference = standard if like is None else ((like - self.centre) / self.scale).astype(dtype, copy=False)
@@ -110,17 +110,17 @@ class UniversalBackgroundModel:
         return standard, posterior
 
     def statistics(self, standard: AnyFloat, share: AnyFloat) -> AnyFloat:
-        """Return the zeroth- and first-order statistics (K, 1 + d) of frames that are ``weighed``, at their precision.
+        """Return the zeroth- and first-order statistics (K, 1 + d) of frames from ``weighed``, at their precision.
 
         With g_tk the weighted posterior of component k for frame t, row k holds n_k = sum_t g_tk and
         f_k = sum_t g_tk (z_t - mean_k) / deviation_k.
         """
-        # In single precision, posteriors of a long recording would be lost to rounding beside their sum.
+        # In single precision, posteriors late in a long recording would be lost to rounding when added to their sum.
         occupancy = share.sum(axis=0, dtype=np.float64).astype(share.dtype, copy=False)
         return self._offsets(occupancy[:, None], share.T @ standard)
 
     def _offsets(self, occupancy: NDArray[F], sums: NDArray[F], mean: Array | float = 0.0) -> NDArray[F]:
-        """Return statistics by ``occupancy`` (K, 1) and ``sums`` (K, d) of frames, less a ``mean``."""
+        """Return statistics from ``occupancy`` (K, 1) and ``sums`` (K, d) of frames, less a ``mean``."""
         statistics = np.empty((len(self.means), 1 + self.means.shape[1]), dtype=sums.dtype)
         statistics[:, :1] = occupancy
         means, scale = (part.astype(sums.dtype, copy=False) for part in (self.means + mean, self._per_deviation))
@@ -131,9 +131,9 @@ class UniversalBackgroundModel:
     def vector(self, statistics: NDArray[F]) -> NDArray[F]:
         """Return the supervector (K d,) of ``statistics``: signed roots of mean offsets.
 
-        Offsets are f_k / (n_k + relevance), f_k the first-order statistics: drawn to zero where few frames were seen.
-        Roots keep a few large ones from outweighing all others (power normalisation; Perronnin, Sanchez and Mensink,
-        Improving the Fisher kernel for large-scale image classification, 2010).
+        Offsets are f_k / (n_k + relevance), with f_k the first-order statistics: few frames give offsets near zero.
+        Roots keep a few large offsets from dominating (power normalisation; Perronnin, Sanchez and Mensink, Improving
+        the Fisher kernel for large-scale image classification, 2010).
         """
         offsets = (statistics[:, 1:] * (1.0 / (statistics[:, :1] + self.relevance))).ravel()
         roots = np.abs(offsets)
@@ -214,9 +214,9 @@ def _updated(ubm: UniversalBackgroundModel, drawn: AnyFloat) -> UniversalBackgro
 
 
 def running_mean(frames: Array, prior: float, count: float = 0.0, total: Array | float = 0.0) -> Array:
-    """Return the mean (T, d) of ``frames`` (T, d) up to each of them, ``prior`` frames of zero among them.
+    """Return the running mean (T, d) of ``frames`` (T, d), with ``prior`` frames of zero counted in.
 
-    ``count`` frames of sum ``total`` (d,) went before.
+    ``count`` earlier frames have the sum ``total`` (d,).
     """
     return np.asarray(
         (np.cumsum(frames, axis=0, dtype=np.float64) + total) / (count + prior + np.arange(1, len(frames) + 1))[:, None]
@@ -224,8 +224,8 @@ def running_mean(frames: Array, prior: float, count: float = 0.0, total: Array |
 
 
 def loudness(below_peak: Array, half_db: float) -> Array:
-    """Return weights (T,) in (0, 1) of frames ``below_peak`` dB (T,) under the loudest so far: a half at ``half_db``.
+    """Return weights (T,) in (0, 1) of frames ``below_peak`` dB (T,) under the loudest so far: one half at ``half_db``.
 
-    Under noise, loud frames are the ones where the speaker still dominates.
+    In noise, the speaker still dominates loud frames.
     """
     return np.asarray(1.0 / (1.0 + np.exp((below_peak - half_db) / LOUDNESS_DB)))

@@ -1,7 +1,7 @@
 """Executors of the coarse tasks of enrollment and evaluation: threads of this process, or a dask.distributed cluster.
 
-A task is a top-level function with picklable arguments (paths, arrays, frozen settings). Its result depends on its
-arguments alone, so that neither the number of workers nor the loss of one changes a bit of any result.
+A task is a top-level function with picklable arguments (paths, arrays, frozen settings). Its result depends only on its
+arguments, so that neither the number of workers nor the loss of one changes any bit.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Task = tuple[Any, ...]
 
 CONNECT_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
-# Tasks under way on a cluster: for each of its threads, and at least.
+# Tasks in flight on a cluster: per thread, and at least.
 _AHEAD, _LEAST_AHEAD = 4, 16
-# Short tasks from which on processes are worth the second that they take to start.
+# Number of short tasks for which processes are worth the second that they take to start.
 MANY = 100
 
 
 @dataclass(frozen=True)
 class LocalThreads:
-    """Threads of this process, ``jobs`` of them (negative: counted as joblib does), or as many processes beside it.
+    """Executor with ``jobs`` threads (negative: counted as in joblib), or for many short tasks as many processes.
 
     ``remote`` workers run tasks in other processes: arguments should be small, and paths absolute.
     """
@@ -56,7 +56,7 @@ class LocalThreads:
         """Yield ``function(common, *task)`` for each task, in order, running only a few tasks ahead.
 
         ``common`` is sent once to each worker. ``reads(*task)`` names the files that a task opens. ``many`` is the
-        number of tasks that are short and hold Python's lock: enough of them to be worth their start run in processes.
+        number of tasks that are short and hold Python's lock; if it is large, they run in processes.
         """
         jobs = jobs_of(self.jobs)
         if many >= MANY and jobs > 1:
@@ -65,11 +65,11 @@ class LocalThreads:
 
 
 class DaskWorkers(AbstractContextManager["DaskWorkers"]):
-    """Workers of the cluster whose scheduler is at ``address`` (tcp://host:port, or tls:// as dask is set up).
+    """Workers of the cluster with its scheduler at ``address`` (tcp://host:port, or tls:// if dask is set up for it).
 
-    A context manager: leaving it cancels pending tasks. ``jobs`` threads of this process do the work that stays in
-    it. Dask runs the tasks of a lost worker again elsewhere; with no worker left for ``patience`` seconds the run
-    fails. Raises UnavailableError, also if no scheduler answers within five seconds.
+    A context manager: leaving it cancels pending tasks. ``jobs`` threads do the work that stays in this process. Dask
+    runs the tasks of a lost worker again elsewhere; the run fails if no worker is left for ``patience`` seconds. Raises
+    UnavailableError, also if no scheduler answers within five seconds.
     """
 
     remote: ClassVar[bool] = True
@@ -100,7 +100,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
     ) -> Iterator[Result]:
         """See ``LocalThreads.map``; raises what a task raises, and UnavailableError if the cluster fails."""
         waiting: deque[Any] = deque()
-        # A task of its own rather than scattered data: dask makes it again if the worker that holds it is lost.
+        # A separate task rather than scattered data: dask recomputes it if the worker that holds it is lost.
         token, shared = uuid.uuid4().hex, self._submit(copy.copy, common)
         ahead = max(_LEAST_AHEAD, _AHEAD * self._threads())
         for task in tasks:
@@ -144,7 +144,7 @@ class DaskWorkers(AbstractContextManager["DaskWorkers"]):
 
     @contextmanager
     def _cluster_errors(self) -> Iterator[None]:
-        """Raise UnavailableError for failures of the cluster; errors of a task pass."""
+        """Raise UnavailableError for failures of the cluster; errors of a task pass unchanged."""
         try:
             yield
         except (self._dask.CancelledError, self._dask.client.ClosedClientError):
@@ -167,7 +167,7 @@ Workers = LocalThreads | DaskWorkers
 
 
 def chosen_workers(workers: Workers | None, jobs: int) -> Workers:
-    """Return ``workers``, or else so many threads; raises InputError for anything else."""
+    """Return ``workers``, by default ``jobs`` threads; raises InputError for anything else."""
     if workers is None:
         return LocalThreads(jobs)
     check_type("workers", workers, Workers, "LocalThreads or DaskWorkers (a number of threads is jobs)")
@@ -208,9 +208,10 @@ def _perform(function: Callable[..., Any], token: str, common: Any, arguments: T
                 f"{path}: worker {get_worker().address} cannot open it, but the machine that runs the command can;"
                 " workers read audio and the store themselves: share the folder with them, under the same path"
             )
-    # Arrays from the network are read-only and unaligned; copies are like local ones, to the last bit of their sums.
+    # Arrays from the network are read-only and unaligned; sums over copies equal those over local arrays to the last
+    # bit.
     own = _copies(token)
-    if not own:  # the original stays as it was received, so that dask can pass it on to other workers
+    if not own:  # the original is kept as received, so that dask can pass it on to other workers
         own.append(copy.deepcopy(common))
     return function(own[0], *copy.deepcopy(arguments))
 
@@ -224,14 +225,14 @@ def _opens(path: Path) -> bool:
 
 
 def path_for(path: Path, workers: Workers) -> Path:
-    """Return ``path`` as ``workers`` must name it: absolute for processes with other working directories."""
+    """Return ``path`` as ``workers`` need it: absolute for processes, whose working directories may differ."""
     return path.absolute() if workers.remote else path
 
 
 def jobs_of(jobs: int) -> int:
     """Return the number of threads; negative ``jobs`` count down from the number of processors, as in joblib.
 
-    Raises InputError for 0, and unless it is a whole number.
+    Raises InputError for 0 and for anything but a whole number.
     """
     if jobs == 1:
         return 1
@@ -265,7 +266,7 @@ def in_order(function: Callable[[Item], Result], tasks: Iterable[Item], jobs: in
 
 
 def _in_processes(function: Callable[..., Result], tasks: Iterable[Task], common: Any, jobs: int) -> Iterator[Result]:
-    """Map in ``jobs`` processes, results in order; large arrays of ``common`` are shared by them as files."""
+    """Map in ``jobs`` processes, results in order; these share large arrays of ``common`` as files."""
     from joblib import Parallel, delayed
 
     run = Parallel(jobs, backend="loky", return_as="generator", pre_dispatch="4 * n_jobs")

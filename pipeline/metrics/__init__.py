@@ -1,4 +1,4 @@
-"""Metrics: scores and labels to numbers. Error rates, costs, intervals and curves; pure functions of arrays."""
+"""Metrics from scores and labels: error rates, costs, intervals and curves, as pure functions of arrays."""
 
 from pipeline.metrics.bootstrap import DetBand, Interval, Statistic, bootstrap_interval, det_band
 from pipeline.metrics.cllr import affine_cllr, log_likelihood_ratio_cost, minimum_cllr

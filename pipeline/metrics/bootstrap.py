@@ -1,8 +1,8 @@
 """Bootstrap confidence intervals, resampling whole speakers where their names are given.
 
-Trials on one claimed speaker share that speaker's model and err together, so that resampling single trials gives an
-interval that is too narrow. A resample is held as counts over the original trials, which are ranked once: a replicate
-of a statistic takes two counts and two running sums, never another sort.
+Trials on one claimed speaker share that speaker's model, and their errors are correlated: resampling single trials
+gives an interval that is too narrow. A resample is represented by counts over the original trials, which are ranked
+once: each replicate of a statistic needs two counts and two running sums, but no sorting.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ def bootstrap_interval(
     seed
         The same seed gives the same interval.
     statistic
-        "eer" (a share), "min_dcf" (normalised), "cllr" (bits, of scores that are log-likelihood ratios) or "min_cllr"
-        (bits).
+        "eer" (a share), "min_dcf" (normalised), "cllr" (in bits; scores must be log-likelihood ratios) or "min_cllr"
+        (in bits).
     level
         Nominal coverage, in (0, 1).
     samples
         Number of resamples, 2 or more.
     target_speakers, nontarget_speakers
-        Claimed speaker of every trial: speakers are resampled with all their trials of both classes, and a draw without
-        a trial of one class is repeated. Without them, the trials of each class are resampled one by one.
+        Claimed speaker of every trial: speakers are resampled with all their trials of both classes, and a draw that
+        lacks one class is repeated. By default, the trials of each class are resampled one by one.
     point
         Operating point of "min_dcf".
 
@@ -90,8 +90,8 @@ def bootstrap_interval(
     Raises
     ------
     MetricError
-        For speakers of one class only, in the wrong number, fewer than two, or of several types; for a parameter out of
-        range; and for scores as ``error_curve``.
+        If speakers are given for only one class, in the wrong number, in several types, or are fewer than two; for a
+        parameter out of range; and for scores as ``error_curve``.
     InputError
         For a parameter that is not a number, and a seed below 0.
 
@@ -127,8 +127,8 @@ def det_band(
 ) -> DetBand:
     """Return the percentile bootstrap interval of FR at given FA.
 
-    FR is interpolated on the polyline through the steps of the curve. These are the vertical bands of Macskassy and
-    Provost, Confidence bands for ROC curves, 2004.
+    FR is interpolated linearly between the steps of the curve. These are the vertical bands of Macskassy and Provost,
+    Confidence bands for ROC curves, 2004.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def replicate_of(statistic: str, targets: FloatArray, nontargets: FloatArray, po
 
 
 def interval_of(values: npt.ArrayLike, level: float) -> Interval:
-    """Return the central interval that holds the share ``level`` of the replicates, shape (samples,)."""
+    """Return the central interval that contains the share ``level`` of the replicates, shape (samples,)."""
     low, high = np.quantile(np.asarray(values), [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return Interval(float(low), float(high), level)
 
@@ -209,7 +209,7 @@ def draws_of(
     target_speakers: npt.ArrayLike | None,
     nontarget_speakers: npt.ArrayLike | None,
 ) -> Draw:
-    """Return the resampling of ``bootstrap_interval``; raises MetricError for speakers as it does."""
+    """Return the resampling of ``bootstrap_interval``; raises MetricError for speakers as described there."""
     if target_speakers is None and nontarget_speakers is None:
         return lambda generator: (_counts(generator, targets), _counts(generator, nontargets))
     if target_speakers is None or nontarget_speakers is None:
@@ -217,10 +217,10 @@ def draws_of(
     try:
         labels = np.asarray(target_speakers), np.asarray(nontarget_speakers)
     except ValueError as error:
-        raise MetricError(f"speakers must form one array of names a class: {error}") from None
+        raise MetricError(f"speakers must form one array of names per class: {error}") from None
     for side, of, n in zip(("target", "nontarget"), labels, (targets, nontargets), strict=True):
         if of.shape != (n,):
-            raise MetricError(f"{side} speakers must name one speaker a trial, shape ({n},), got shape {of.shape}")
+            raise MetricError(f"{side} speakers must name one speaker per trial, shape ({n},), got shape {of.shape}")
     try:
         names, codes = np.unique(np.concatenate(labels), return_inverse=True)
     except TypeError as error:
@@ -228,7 +228,7 @@ def draws_of(
             f"speakers must all be texts or all be numbers: {error}; likely cause: a missing name"
         ) from error
     if names.size < 2:
-        raise MetricError("resampling speakers needs at least 2 of them, got 1: its spread would read as zero")
+        raise MetricError("resampling speakers needs at least 2 of them, got 1: the interval would have no width")
 
     def draw(generator: np.random.Generator) -> tuple[IntArray, IntArray]:
         while True:
@@ -246,7 +246,7 @@ def _counts(generator: np.random.Generator, n: int) -> IntArray:
 def _counter(
     targets: FloatArray, nontargets: FloatArray
 ) -> Callable[[IntArray, IntArray], tuple[FloatArray, FloatArray]]:
-    """Rank the trials once; return a function from each trial's number of draws to both counts at each score."""
+    """Rank the trials once; return a function from draws of each trial to both classes' counts at each score."""
     scores, ranks = np.unique(np.concatenate([targets, nontargets]), return_inverse=True)
     of_target, of_nontarget = ranks[: targets.size], ranks[targets.size :]
 

@@ -2,20 +2,20 @@
 
 Conventions
 -----------
-Those of ``error_rates``. Log-likelihood ratios are natural logarithms, costs are in bits. Two minima bound what
-recalibration of the same trials can reach; both are fitted to the very trials that they judge, so they are yardsticks
-and no calibrations to use:
+Those of ``error_rates``. Log-likelihood ratios are natural logarithms, costs are in bits. Two minima show what
+recalibration of the same trials could reach. Both are fitted to the trials that they evaluate, so they are yardsticks,
+not calibrations to use:
 
 - by pooling adjacent violators (PAV): trials are sorted by score and neighbouring groups merged until the share of
-  targets rises from group to group. No other rising map of the scores costs less, whatever the prior and the costs. The
+  targets rises from group to group. No other increasing map of the scores costs less, at any prior and any costs. The
   boundaries between groups are the corners of the convex hull of the ROC curve.
-- by a straight line, which has only a scale and an offset. PAV fits a step to every few trials, so that its minimum is
-  optimistic where few scores overlap.
+- by a straight line, with only a scale and an offset. PAV fits a step to every few trials, so that its minimum is
+  optimistic if few scores overlap.
 
-Cllr less the affine minimum is what a better scale and offset would save; the affine minimum less the one by PAV is the
-cost of the shape. Brummer and du Preez, Application-independent evaluation of speaker detection, 2006, and The PAV
-algorithm optimizes binary proper scoring rules, 2013; Ferrer and Ramos, Evaluating posterior probabilities: decision
-theory, proper scoring rules, and calibration, 2024.
+Cllr minus the affine minimum is what a better scale and offset would save; the affine minimum minus the PAV minimum is
+the cost of the map not being a line. Brummer and du Preez, Application-independent evaluation of speaker detection,
+2006, and The PAV algorithm optimizes binary proper scoring rules, 2013; Ferrer and Ramos, Evaluating posterior
+probabilities: decision theory, proper scoring rules, and calibration, 2024.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from pipeline.metrics.curves import FloatArray, IntArray, both_scores, tied_coun
 
 
 def log_likelihood_ratio_cost(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
-    """Return Cllr, the cost of log-likelihood ratios: of their calibration as well as of their order.
+    """Return Cllr, the cost of log-likelihood ratios, which includes both discrimination and calibration.
 
     Parameters
     ----------
     target, nontarget : arrays, shapes (targets,) and (nontargets,)
-        Log-likelihood ratios in nats. In another unit, Cllr has no meaning.
+        Log-likelihood ratios in nats. For other scores, Cllr has no meaning.
 
     Returns
     -------
     float
-        Bits, 0 or more. A system that always answers 0 costs 1 bit; more is worse than deciding by the prior alone.
+        Bits, 0 or more. A system that always gives 0 costs 1 bit; a higher cost is worse than deciding by the prior
+        alone.
 
     Raises
     ------
@@ -65,8 +66,8 @@ def in_bits(miss: float, accept: float) -> float:
 def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Return the counts of targets and of nontargets in each group, ascending, shapes (groups,).
 
-    Pools the counts at each distinct score, shapes (scores,), each class not empty. Trials that tie form one step from
-    the start, as nothing can order them. Takes O(scores).
+    The arguments are the counts at each distinct score, shapes (scores,), of two non-empty classes. Tied trials form
+    one step from the start, since nothing orders them. Takes O(scores).
     """
     from scipy.optimize import isotonic_regression  # slow to import, and seldom needed
 
@@ -75,17 +76,17 @@ def pool_counts(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> tuple[Floa
     of_target, of_nontarget = np.add.reduceat(of_target, drawn), np.add.reduceat(of_nontarget, drawn)
     weights = of_target + of_nontarget
     starts = isotonic_regression(of_target / weights, weights=weights).blocks[:-1]
-    # Counted again: sums of whole numbers, free of the rounding of the running means that made the groups.
+    # Counted again, as exact sums of whole numbers: the running means that made the groups are rounded.
     return np.add.reduceat(of_target, starts), np.add.reduceat(of_nontarget, starts)
 
 
 def pooled_cllr(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> float:
-    """Return the minimum Cllr, in bits, of counts at each distinct score as those of ``pool_counts``."""
+    """Return the minimum Cllr, in bits, from counts at each distinct score, as for ``pool_counts``."""
     of_target, of_nontarget = pool_counts(targets, nontargets)
     with np.errstate(divide="ignore"):
-        # Log odds of a target in each group less those in all.
+        # Log odds of a target in each group minus those over all trials.
         llrs = np.log(of_target) - np.log(of_nontarget) - math.log(of_target.sum() / of_nontarget.sum())
-    # A group of one class has an infinite ratio of the right sign, which costs nothing.
+    # A group with only one class has an infinite ratio of the right sign, which costs nothing.
     missed, accepted = of_target > 0, of_nontarget > 0
     miss = of_target[missed] @ np.logaddexp(0.0, -llrs[missed]) / of_target.sum()
     accept = of_nontarget[accepted] @ np.logaddexp(0.0, llrs[accepted]) / of_nontarget.sum()
@@ -93,7 +94,7 @@ def pooled_cllr(targets: npt.ArrayLike, nontargets: npt.ArrayLike) -> float:
 
 
 def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> IntArray:
-    """Return the starts of runs of scores with trials of one class only, which end up in one group anyway."""
+    """Return the starts of runs of scores with trials of only one class, which would be pooled anyway."""
     drawn = np.flatnonzero(of_target + of_nontarget)
     targets, nontargets = of_target[drawn] > 0, of_nontarget[drawn] > 0
     goes_on = (targets[1:] == targets[:-1]) & (nontargets[1:] == nontargets[:-1]) & (targets[1:] != nontargets[1:])
@@ -101,7 +102,7 @@ def _run_starts(of_target: FloatArray, of_nontarget: FloatArray) -> IntArray:
 
 
 def minimum_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
-    """Return Cllr after the best monotone calibration; it depends on the order of scores alone.
+    """Return Cllr after the best monotone calibration, which depends only on the order of scores.
 
     By hand: targets {1, 3}, nontargets {0, 2} give groups {0}, {1, 2}, {3} with ratios -inf, 0 and inf, and 0.5 bits.
 
@@ -141,8 +142,8 @@ def affine_cllr(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> float:
     Returns
     -------
     float
-        Bits, in [0, 1]: 0 if all targets lie above all nontargets (the slope is unbounded), 1 where a falling line
-        would be best.
+        Bits, in [0, 1]: 0 if all targets score above all nontargets (the slope is unbounded), 1 if the best line would
+        have a negative slope.
 
     Raises
     ------

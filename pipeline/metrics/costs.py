@@ -6,9 +6,9 @@ Those of ``error_rates``. The normalised detection cost is
 
     (m * FR + a * FA) / min(m, a)  with  m = cost_miss * prior,  a = cost_false_accept * (1 - prior)
 
-so that 1 is the cost of the better of accepting all trials and rejecting all. The minimum (minDCF) takes the best
-threshold for the trials at hand and depends on the order of scores alone; the actual cost (actDCF) takes the threshold
-of Bayes' rule, and so needs calibrated natural-log likelihood ratios.
+so that 1 is the cost of accepting all trials or rejecting all, whichever is cheaper. The minimum (minDCF) uses the best
+threshold for these trials and depends only on the order of scores; the actual cost (actDCF) uses the Bayes threshold,
+and so needs calibrated log-likelihood ratios, in nats.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class OperatingPoint:
 
     @property
     def log_odds(self) -> float:
-        """Return the log-odds of a target trial, in nats, that lead to the same decisions at equal costs."""
+        """Return the log-odds of a target trial, in nats, that give the same decisions if the costs are equal."""
         return math.log(self.cost_miss * self.prior) - math.log(self.cost_false_accept * (1.0 - self.prior))
 
     @property
     def threshold(self) -> float:
-        """Return the Bayes threshold: the lowest log-likelihood ratio, in nats, at which accepting costs less."""
+        """Return the Bayes threshold: the lowest log-likelihood ratio, in nats, to accept."""
         return 0.0 - self.log_odds
 
     def cost(self, false_accept: FloatArray, false_reject: FloatArray) -> FloatArray:
@@ -88,15 +88,15 @@ class OperatingPoint:
         Returns
         -------
         array of that shape
-            The cost relative to the better of accepting all trials and rejecting all, which costs 1.
+            The cost relative to the cheaper of accepting all trials and rejecting all.
         """
         miss, accept = self.cost_miss * self.prior, self.cost_false_accept * (1.0 - self.prior)
         return (miss * false_reject + accept * false_accept) / min(miss, accept)
 
 
 # "p05" is the point of VoxSRC, of NIST's SRE20 and SRE21 and of the video parts of SRE18 and SRE19; "p01" and "p005"
-# are those of SRE16 and of the telephone parts of SRE18 and SRE19; "nist08" is that of SRE08 and before; "p50" weighs
-# both errors alike.
+# are those of SRE16 and of the telephone parts of SRE18 and SRE19; "nist08" is that of SRE08 and before; "p50" gives
+# both errors the same weight.
 OPERATING_POINTS: Mapping[str, OperatingPoint] = MappingProxyType(
     {
         "p05": OperatingPoint(0.05),
@@ -140,7 +140,7 @@ def detection_cost(
     Returns
     -------
     MinimumCost
-        Of equally cheap thresholds the lowest is taken.
+        Among equally cheap thresholds, the lowest.
 
     Raises
     ------
@@ -158,7 +158,7 @@ def detection_cost(
 
 
 def minimum_costs_of(curve: ErrorCurve, points: Mapping[str, OperatingPoint] = OPERATING_POINTS) -> dict[str, float]:
-    """Return ``detection_cost`` of the scores of ``curve`` at several operating points. Takes O(steps) per point."""
+    """Return ``detection_cost`` for the scores of ``curve`` at several operating points. Takes O(steps) per point."""
     return {name: _minimum(point, curve).cost for name, point in points.items()}
 
 
@@ -181,7 +181,7 @@ def actual_cost(
     Parameters
     ----------
     target_llrs, nontarget_llrs : arrays (targets,) and (nontargets,)
-        Natural-log likelihood ratios; accepted from the operating point's ``threshold`` on.
+        Log-likelihood ratios in nats; a trial is accepted at or above the operating point's ``threshold``.
     prior, cost_miss, cost_false_accept : float
         Operating point, see ``OperatingPoint``.
 

@@ -18,9 +18,9 @@ IntArray = npt.NDArray[np.intp]
 class ErrorCurve:
     """Both error rates at every distinct threshold; three arrays of shape (steps + 1,).
 
-    ``thresholds`` ascends over the distinct scores and ends in +inf. ``false_accept`` falls from 1 to 0,
-    ``false_reject`` rises from 0 to 1; both are shares. Point k holds for every threshold above
-    ``thresholds[k - 1]`` up to and including ``thresholds[k]``.
+    ``thresholds`` has the distinct scores, ascending, and then +inf. ``false_accept`` falls from 1 to 0,
+    ``false_reject`` rises from 0 to 1; both are shares. Point k applies to every threshold above ``thresholds[k - 1]``,
+    up to and including ``thresholds[k]``.
     """
 
     thresholds: FloatArray
@@ -43,7 +43,8 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
     Raises
     ------
     MetricError
-        For scores that are not one-dimensional, numeric and finite, for an empty class, and for labels in place of one.
+        For scores that are not one-dimensional, numeric and finite, for an empty class, and for labels in place of
+        scores.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def error_curve(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> ErrorCurve:
 
 
 def _check_no_labels(*classes: npt.NDArray[Any]) -> None:
-    """Raise MetricError if one class holds the labels, 0 and 1, of as many scores in the other."""
+    """Raise MetricError if one class holds labels, 0 and 1, as many as there are scores in the other."""
     for labels, scores in (classes, classes[::-1]):
         if (
             labels.dtype.kind in "iu"
@@ -83,7 +84,7 @@ def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray
     starts = np.flatnonzero(first)
     scores = scores[first]
     of_all = np.diff(starts, append=first.size)
-    # Only the smaller class is searched, sorted for locality.
+    # Only the smaller class is looked up, sorted for memory locality.
     fewer = np.sort(min(targets, nontargets, key=len))
     of_fewer = np.bincount(np.searchsorted(scores, fewer), minlength=scores.size)
     others = np.subtract(of_all, of_fewer, out=of_all)
@@ -91,7 +92,7 @@ def tied_counts(targets: FloatArray, nontargets: FloatArray) -> tuple[FloatArray
 
 
 def rates_of(of_target: npt.NDArray[Any], of_nontarget: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Return FA and FR at each score, and above the highest, by the counts at each score; shapes (scores + 1,)."""
+    """Return FA and FR at each score, and above the highest, from the counts at each; shapes (scores + 1,)."""
     rejected, refused = _running_totals(of_target), _running_totals(of_nontarget)
     total = refused[-1]
     return np.subtract(total, refused, out=refused) / total, rejected / rejected[-1]
@@ -121,7 +122,7 @@ def as_scores(values: npt.ArrayLike, side: str) -> FloatArray:
 
 
 def as_row(values: npt.ArrayLike, what: str) -> FloatArray:
-    """Return numbers of one dimension as float64; raises a MetricError that says ``what`` they are."""
+    """Return one-dimensional numbers as float64; ``what`` names them in the MetricError."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -132,7 +133,7 @@ def as_row(values: npt.ArrayLike, what: str) -> FloatArray:
         raise MetricError(f"{what} must be one-dimensional, got shape {array.shape}")
     if array.size and array.dtype.kind not in "fiu":
         raise MetricError(f"{what} must be real numbers, got {array.dtype}")
-    # Adding zero turns -0.0 into 0.0, so that the two tie however they are sorted or hashed.
+    # Adding zero turns -0.0 into 0.0, so that the two tie in sorting and hashing.
     numbers = array.astype(np.float64) + 0.0
     if not np.isfinite(numbers).all():
         at = int(np.argmin(np.isfinite(numbers)))
@@ -146,7 +147,7 @@ def check_curve(curve: ErrorCurve) -> None:
 
 
 def crossing(false_accept: FloatArray, false_reject: FloatArray) -> tuple[int, float]:
-    """Return the first point k at which FA no longer exceeds FR, and the rate where the polyline has FA = FR.
+    """Return the first point k at which FA does not exceed FR, and the rate where the interpolated curve has FA = FR.
 
     The rates must run from FA 1, FR 0 to FA 0, FR 1, as those of an ErrorCurve do; repeated points are fine.
     """

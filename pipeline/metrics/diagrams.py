@@ -20,10 +20,10 @@ _LARGEST_LOG_ODDS = 100.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reliability:
-    """Predicted probability and observed share of targets, by bins of the prediction; arrays of shape (bins,).
+    """Predicted probability and observed share of targets, in bins of the prediction; arrays of shape (bins,).
 
-    ``predicted`` is the mean probability of a target in the bin, ``observed`` the share of targets there, ``low`` and
-    ``high`` its Wilson interval at ``level``, ``trials`` the count. Empty bins are left out.
+    ``predicted`` is the mean probability of a target in the bin, ``observed`` the share of targets with its Wilson
+    interval from ``low`` to ``high`` at ``level``, and ``trials`` the count. Empty bins are left out.
     """
 
     predicted: FloatArray
@@ -37,7 +37,7 @@ class Reliability:
 def bayes_error_rates(
     target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, log_odds: npt.ArrayLike = PRIOR_LOG_ODDS
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the actual and the minimum detection cost over the priors, costs of both errors being equal.
+    """Return the actual and the minimum detection cost over a range of priors, at equal costs of both errors.
 
     This is the normalised Bayes error-rate plot of Brummer and de Villiers, The BOSARIS Toolkit, 2013. Takes O(n log n)
     and O(priors log n).
@@ -47,14 +47,14 @@ def bayes_error_rates(
     target_llrs, nontarget_llrs : arrays, shapes (targets,) and (nontargets,)
         Log-likelihood ratios in nats.
     log_odds : array, shape (priors,)
-        Log odds of a target trial, in nats, within 100 of zero. An operating point with unequal costs stands at its
+        Log odds of a target trial, in nats, within 100 of zero. An operating point with unequal costs is found at its
         ``log_odds``.
 
     Returns
     -------
     log_odds : array, shape (priors,)
     actual : array, shape (priors,)
-        Cost of deciding by the ratios and Bayes' rule; 1 is that of deciding by the prior alone.
+        Cost of Bayes decisions by the ratios; deciding by the prior alone costs 1.
     minimum : array, shape (priors,)
         Cost at the best threshold.
 
@@ -79,7 +79,7 @@ def bayes_error_rates(
     miss, accept = np.exp(np.maximum(odds, 0.0)), np.exp(np.maximum(-odds, 0.0))
     rejected = np.searchsorted(targets, -odds, side="left") / targets.size
     accepted = (nontargets.size - np.searchsorted(nontargets, -odds, side="left")) / nontargets.size
-    # One of the corners of the ROC curve's convex hull is the cheapest at every prior.
+    # At every prior, the minimum is at a corner of the ROC curve's convex hull.
     corner_accepted, corner_rejected = rates_of(*pool_counts(*tied_counts(targets, nontargets)[1:]))
     minimum = (np.outer(miss, corner_rejected) + np.outer(accept, corner_accepted)).min(axis=1)
     return odds, miss * rejected + accept * accepted, minimum
@@ -88,17 +88,17 @@ def bayes_error_rates(
 def reliability(
     target_llrs: npt.ArrayLike, nontarget_llrs: npt.ArrayLike, *, bins: int = 10, level: float = 0.95
 ) -> Reliability:
-    """Return predicted probabilities of a target and observed shares, at the prior of the list itself.
+    """Return predicted probabilities of a target and observed shares, at the list's own share of targets as prior.
 
-    The probability is the logistic function of the log-likelihood ratio plus the log odds of a target in the list.
-    Wilson, Probable inference, the law of succession, and statistical inference, 1927.
+    The probability is the logistic function of the log-likelihood ratio plus the log odds of this prior. Wilson,
+    Probable inference, the law of succession, and statistical inference, 1927.
 
     Parameters
     ----------
     target_llrs, nontarget_llrs : arrays, shapes (targets,) and (nontargets,)
         Log-likelihood ratios in nats.
     bins : int
-        Bins of equal width that [0, 1] is divided into.
+        Number of bins of equal width in [0, 1].
     level : float
         Nominal coverage of the intervals, in (0, 1).
 
@@ -150,7 +150,7 @@ def score_histogram(
     target, nontarget : arrays, shapes (targets,) and (nontargets,)
         Scores in any unit.
     limits : tuple of two floats, optional
-        Outermost edges, by default the range of scores. Scores beyond them count in the outermost bins.
+        Outermost edges, by default the range of scores. Scores beyond these count in the outermost bins.
     bins : int
         Number of bins.
 

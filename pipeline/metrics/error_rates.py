@@ -3,20 +3,20 @@
 Conventions
 -----------
 ``target`` holds the scores of target trials and ``nontarget`` those of nontarget (impostor) trials: one-dimensional,
-finite, any unit, a higher score meaning more likely the claimed speaker. A trial is accepted if its score is equal to
-or above the threshold. FA, the false accept rate, is the share of nontarget trials accepted; FR, the false reject rate,
-is the share of target trials rejected. Rates are shares in [0, 1], not percent. Trials are pooled over speakers.
+finite, in any unit; a higher score means that the claim is more likely true. A trial is accepted if its score is at or
+above the threshold. FA, the false accept rate, is the share of nontarget trials accepted; FR, the false reject rate, is
+the share of target trials rejected. Rates are shares in [0, 1], not percent. Trials are pooled over speakers.
 
 No threshold separates equal scores, so the curve has one step for each distinct score. The equal error rate is where
-the polyline through those steps has FA = FR, by linear interpolation; it depends on the order of the scores alone. The
-hull variant (ROCCH-EER) takes the lower convex hull of the same points, and never exceeds it. By hand:
+linear interpolation between these steps gives FA = FR; it depends only on the order of the scores. The hull variant
+(ROCCH-EER) uses the lower convex hull of the same points, and is never larger. By hand:
 
     targets {2, 3}, nontargets {0, 1}    0 by both
     all four tied                        0.5 by both
     targets {1, 3}, nontargets {0, 2}    0.5 interpolated, 0.25 by the hull
 
-Where any threshold between two scores would do, the middle of the gap is returned. What the scores do not define
-raises MetricError; a missing class never counts as an error rate of zero.
+If any threshold between two scores would do, the middle of the gap is returned. A quantity that the scores do not
+define raises MetricError; a missing class never counts as an error rate of zero.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ import numpy.typing as npt
 from pipeline.errors import MetricError, check_type
 from pipeline.metrics.curves import ErrorCurve, as_row, as_scores, check_curve, crossing, error_curve, threshold_for
 
-# Points this close below a hull edge, as a rate, lie on it but for rounding.
+# Points less than this far below a hull edge, as a rate, lie on it up to rounding.
 _COLLINEAR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class EqualErrorRate:
-    """The rate at which FA equals FR, a share, and a finite threshold at which they are equal or cross."""
+    """The rate, a share, at which FA equals FR, and a finite threshold at which they are equal or cross."""
 
     rate: float
     threshold: float
@@ -45,7 +45,7 @@ class EqualErrorRate:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRates:
-    """Both error rates at one threshold, shares; None for a class without trials."""
+    """Both error rates, shares, at one threshold; None for a class without trials."""
 
     false_accept: float | None
     false_reject: float | None
@@ -81,7 +81,7 @@ def equal_error_rate(target: npt.ArrayLike, nontarget: npt.ArrayLike) -> EqualEr
 
 
 def equal_error_rate_of(curve: ErrorCurve) -> EqualErrorRate:
-    """Return ``equal_error_rate`` of the scores of ``curve``. Takes O(steps)."""
+    """Return ``equal_error_rate`` for the scores of ``curve``. Takes O(steps)."""
     check_curve(curve)
     k, rate = crossing(curve.false_accept, curve.false_reject)
     if curve.false_accept[k] == curve.false_reject[k]:
@@ -93,12 +93,14 @@ def equal_error_rate_hull_of(curve: ErrorCurve) -> float:
     """Return the equal error rate on the convex hull of the ROC curve (ROCCH-EER), in [0, 0.5].
 
     It is the error rate after the best monotone recalibration of the scores (Brummer and de Villiers, The BOSARIS
-    Toolkit, 2013). A point on an edge of the hull mixes two thresholds at random, so there is no single one to return.
+    Toolkit, 2013). A point on an edge of the hull means a random choice between two thresholds, so no single threshold
+    is returned.
     """
     check_curve(curve)
     fa, fr = curve.false_accept, curve.false_reject
-    # Narrow a chord across the diagonal FA = FR down to one edge of the hull: the point farthest below the chord is a
-    # corner of the hull and replaces the end on its side of the diagonal. Each pass is one array sweep.
+    # A chord across the diagonal FA = FR is narrowed down to one edge of the hull: the point farthest below the chord
+    # is a corner of the hull, and replaces the end of the chord on the same side of the diagonal. Each pass is one
+    # array operation.
     above, below = 0, fa.size - 1
     while below - above > 1:
         run, rise = fa[above] - fa[below], fr[below] - fr[above]
@@ -132,7 +134,7 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
     Raises
     ------
     InputError, MetricError
-        For a threshold that is not a number, and for NaN and scores that are not one-dimensional, numeric and finite.
+        For a threshold that is NaN or not a number, and for scores that are not one-dimensional, numeric and finite.
 
     Examples
     --------
@@ -153,8 +155,8 @@ def rates_at(target: npt.ArrayLike, nontarget: npt.ArrayLike, threshold: float) 
 def false_reject_at(curve: ErrorCurve, false_accept: float) -> float:
     """Return the lowest FR of any threshold whose FA does not exceed ``false_accept``, a share in [0, 1].
 
-    In the words of ISO/IEC 19795-1 the FNMR at an FMR. Raises InputError unless it is a number, MetricError for what is
-    no share.
+    In the terms of ISO/IEC 19795-1, the FNMR at an FMR. Raises InputError unless ``false_accept`` is a number,
+    MetricError unless it is a share.
 
     Examples
     --------
@@ -190,7 +192,7 @@ def threshold_at_false_accept(
 ) -> float:
     """Return the lowest threshold whose FA does not exceed ``rate``, a share in [0, 1].
 
-    That is the next float above the highest score to be rejected, or the lowest score if none is.
+    That is the next float above the highest score to reject, or the lowest score if none is rejected.
 
     Parameters
     ----------
@@ -199,7 +201,7 @@ def threshold_at_false_accept(
     rate : float
         Share in [0, 1].
     weights : array, shape (n,), optional
-        At least 0, what each trial counts; by default all count alike.
+        Weight of each trial, at least 0; by default all are equal.
 
     Returns
     -------
@@ -220,7 +222,7 @@ def threshold_at_false_accept(
     check_share(rate, "false accept")
     scores = as_scores(nontarget, "nontarget")
     order = np.argsort(-scores, kind="stable")
-    # Whole numbers over their sum: the share that rates_at reports. Flooring rate * n would lose a trial to rounding.
+    # Counts divided by their sum, the share that rates_at reports. Flooring rate * n could lose a trial to rounding.
     accepted = np.arange(1.0, scores.size + 1.0) if weights is None else np.cumsum(weights[order])
     permitted = int(np.searchsorted(accepted / accepted[-1], rate, side="right"))
     if permitted == scores.size:

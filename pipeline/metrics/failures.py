@@ -1,12 +1,12 @@
-"""Generalised error rates: trials without a score count as claims that were not accepted.
+"""Generalised error rates: trials without a score count as rejected claims.
 
 After ISO/IEC 19795-1: with FTE the failure-to-enroll rate and FTA the failure-to-acquire rate of the probes,
 
     generalised FR = FTE + (1 - FTE) (FTA + (1 - FTA) FR)
     generalised FA = (1 - FTE) (1 - FTA) FA
 
-FTE and FTA are shares of the trials of one class, target for FR and nontarget for FA, so that both lines count all
-trials of the list. A system that scores easy audio only has better FR and FA, and not better generalised ones.
+FTE and FTA are shares of the trials of one class, target for FR and nontarget for FA, so that both lines cover all
+trials of the list. A system that scores only easy audio improves FR and FA, but not the generalised rates.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Unscored:
 
     @property
     def total(self) -> int:
-        """Return the number of trials without a score, of both classes."""
+        """Return the number of trials of both classes without a score."""
         return self.of_target + self.of_nontarget
 
 
 def generalised_rates(rates: ErrorRates, unscored: Unscored, *, targets: int, nontargets: int) -> ErrorRates:
     """Return the error rates over all trials, from those over the trials with a score.
 
-    A class without any score has rates too: all of its claims count as rejected.
+    A class without any score has a rate, too: all its claims count as rejected.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def generalised_equal_error_rate(
 ) -> EqualErrorRate | None:
     """Return the equal error rate of the generalised rates; None if even accepting every score leaves FR above FA.
 
-    ``curve`` is that of the trials with a score; the other arguments are those of ``generalised_rates``.
+    ``curve`` covers the trials with a score; the other arguments are as for ``generalised_rates``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The least error rate that independent trials can show: the rules of 3 and of 30 (ISO/IEC 19795-1, annex B).
+"""The smallest error rates that independent trials can show: the rules of 3 and of 30 (ISO/IEC 19795-1, annex B).
 
 Trials of one speaker are not independent, so that both rules are optimistic; ``bootstrap_interval`` resamples speakers.
 """
@@ -13,7 +13,7 @@ ERRORS_NEEDED = 30
 
 
 def rule_of_three(trials: int) -> float:
-    """Return the upper 95 % limit of an error rate, a share, of which ``trials`` showed no error: 3 / trials.
+    """Return the upper 95 % limit of an error rate, a share, if ``trials`` showed no error: 3 / trials.
 
     Raises MetricError for no trials.
 
@@ -27,9 +27,9 @@ def rule_of_three(trials: int) -> float:
 
 
 def rule_of_thirty(trials: int) -> float:
-    """Return the least error rate, a share, that ``trials`` can measure reliably: 30 / trials, 1 at most.
+    """Return the smallest error rate, a share, that ``trials`` can measure reliably: 30 / trials, at most 1.
 
-    With 30 errors or more, the true rate is within 30 % of that measured, with 90 % confidence (Doddington 1998).
+    With 30 errors or more, the true rate is within 30 % of the measured one, with 90 % confidence (Doddington 1998).
     Raises MetricError for no trials.
 
     Examples

@@ -1,1 +1,1 @@
-"""Margins to posteriors: sigmoids, and the rules that couple many machines into one number."""
+"""Margins to posteriors: sigmoids and other estimators, and the rules that couple many machines into one posterior."""

@@ -1,7 +1,7 @@
-"""Base of the maps from a binary machine's margins to posteriors: fitted once, then log-odds of any margin.
+"""Base of the estimators that map a binary machine's margins to posteriors: fitted once, then log-odds of any margin.
 
-A margin f is positive on the positive class's side. A posterior is P(positive | f), kept as its log-odds
-log(p / (1 - p)), natural logs.
+A margin f is positive on the side of the positive class. A posterior p = P(positive | f) is kept as its log-odds
+log(p / (1 - p)), in natural logs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class MarginPosterior(ABC):
         Parameters
         ----------
         margins : array, shape (n,)
-            Of trials that the machine was not trained on (``margins_for``), finite.
+            Finite margins of trials that the machine was not trained on (``margins_for``).
         positive : array, shape (n,)
             Classes: True or 1 for positive trials, False, 0 or -1 for negative ones.
         weights : array, shape (n,), optional
-            At least 0; a weight of 2 equals the trial given twice.
+            At least 0; a weight of 2 is the same as giving the trial twice.
 
         Returns
         -------
@@ -54,8 +54,8 @@ class MarginPosterior(ABC):
         Raises
         ------
         FitError
-            For arrays of other shapes and values, a class without a weight above 0, settings out of range, and where an
-            algorithm ends at numbers that are not finite.
+            For other shapes or values, a class without a weight above 0, settings out of range, and a fit that ends at
+            numbers that are not finite.
         """
         check_settings(self)
         self._check_settings()
@@ -79,10 +79,10 @@ class MarginPosterior(ABC):
 
     @abstractmethod
     def _fit(self, margins: Array, positive: Flags, weights: Array) -> None:
-        """Learn from arrays that are ``checked``, of trials with a weight above 0."""
+        """Learn from ``checked`` arrays of trials with a weight above 0."""
 
     def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the log-odds of the positive class, in nats; a subclass defines these, or ``probability`` in (0, 1).
+        """Return the log-odds of the positive class, in nats; a subclass defines this, or ``probability`` in (0, 1).
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class MarginPosterior(ABC):
         Raises
         ------
         FitError, UnfittedError
-            For what are no real numbers, and before ``fit``.
+            For anything but real numbers, and before ``fit``.
         """
         p = self.probability(margins)
         return np.asarray(np.log(p) - np.log1p(-p))
@@ -117,14 +117,14 @@ class LinearLogOdds(MarginPosterior):
     B_: float
 
     def log_odds(self, margins: ArrayLike) -> Array:
-        """Return the log-odds at ``margins``, any shape, in nats; infinite where too large for a float."""
+        """Return the log-odds at ``margins``, any shape, in nats; infinite if too large for a float."""
         with np.errstate(over="ignore"):
             return np.asarray(-(self.A_ * as_numbers(margins) + self.B_))
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedTrials:
-    """Trials (n,): ``margins``, ``target`` probabilities t, ``other`` = 1 - t, ``weights`` > 0; and N+ and N-, summed.
+    """Trials (n,): ``margins``, ``target`` probabilities t, ``other`` = 1 - t, ``weights`` > 0; sums N+ and N-.
 
     The sigmoids minimise F(A, B) = -sum of w (t log p + (1 - t) log(1 - p)) (Platt 1999, eq. 11). No form here can
     overflow, take the log of zero or lose 1 - p to cancellation (Lin, Lin and Weng 2007, section 3.2).
@@ -139,7 +139,7 @@ class WeightedTrials:
 
     @property
     def start(self) -> tuple[float, float]:
-        """Return the papers' initial A and B: no slope, the smoothed log-odds of the classes."""
+        """Return the papers' initial A and B: slope zero, smoothed log-odds of the classes."""
         return 0.0, float(np.log((self.negatives + 1.0) / (self.positives + 1.0)))
 
     def objective(self, A: float, B: float) -> float:
@@ -158,7 +158,7 @@ class WeightedTrials:
 
 
 def trials_from(margins: Array, positive: Flags, weights: Array, *, smoothed: bool = True) -> WeightedTrials:
-    """Return ``checked`` trials of weight above 0 with their targets: 0 and 1, or the ends of ``smoothed_range``."""
+    """Return the ``checked`` trials of weight above 0, with targets 0 and 1 or the ends of ``smoothed_range``."""
     n1, n0 = float(weights[positive].sum()), float(weights[~positive].sum())
     if not smoothed:
         return WeightedTrials(margins, positive.astype(float), (~positive).astype(float), weights, n1, n0)
@@ -169,13 +169,13 @@ def trials_from(margins: Array, positive: Flags, weights: Array, *, smoothed: bo
 
 
 def smoothed_range(positive: Flags, weights: Array) -> tuple[float, float]:
-    """Return 1 / (N- + 2) and (N+ + 1) / (N+ + 2), N being summed weights (Platt 1999, eqs. 13 and 14)."""
+    """Return 1 / (N- + 2) and (N+ + 1) / (N+ + 2), with N the sums of weights (Platt 1999, eqs. 13 and 14)."""
     positives, negatives = float(weights[positive].sum()), float(weights[~positive].sum())
     return 1.0 / (negatives + 2.0), (positives + 1.0) / (positives + 2.0)
 
 
 def as_numbers(values: ArrayLike, name: str = "margins") -> Array:
-    """Return ``values``, of any shape, as float64; raises FitError unless they are real numbers, not masked."""
+    """Return ``values``, of any shape, as float64; raises FitError unless they are real and unmasked."""
     array = _as_array(values, name)
     if array.dtype.kind not in "fiub" or np.ma.is_masked(values):
         got = "masked ones" if np.ma.is_masked(values) else f"{type(values).__name__} of {array.dtype}"
@@ -193,8 +193,8 @@ def _as_array(values: ArrayLike, name: str) -> NDArray[Any]:
 def checked(margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None = None) -> tuple[Array, Flags, Array]:
     """Return margins (n,), classes (n,) and weights (n,) as arrays.
 
-    Classes are True or 1 for positive, False, 0 or -1 for negative. Raises FitError unless lengths agree and numbers
-    are finite, and as ``checked_weights``.
+    Classes are True or 1 for positive, False, 0 or -1 for negative. Raises FitError if lengths differ or numbers are
+    not finite, and as ``checked_weights``.
     """
     f, labels = as_numbers(margins), _as_array(positive, "classes")
     if f.ndim != 1 or labels.shape != f.shape:
@@ -208,7 +208,7 @@ def checked(margins: ArrayLike, positive: ArrayLike, weights: ArrayLike | None =
 
 
 def checked_weights(weights: ArrayLike | None, trials: int) -> Array:
-    """Return weights (trials,), by default 1; raises FitError unless they are finite and at least 0, one a trial."""
+    """Return weights (trials,), by default 1; raises FitError unless there is one per trial, finite and at least 0."""
     w = np.ones(trials) if weights is None else as_numbers(weights, "weights")
     if w.shape != (trials,):
         raise FitError(f"weights: one a trial expected, shape ({trials},), got shape {w.shape}")

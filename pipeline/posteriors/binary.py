@@ -1,4 +1,4 @@
-"""Base of the scikit-learn classifiers of two classes, and of those around a support vector machine."""
+"""Bases of the scikit-learn classifiers of two classes, and of those around a support vector machine."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Kernel = Literal["linear", "poly", "rbf"]
 
 
 class BinaryClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A classifier of two ``classes_``, the later in sorted order being positive."""
+    """A classifier of two ``classes_``; the later in sorted order is positive."""
 
     classes_: NDArray[Any]
 
     @abstractmethod
     def decision_function(self, X: Any) -> Array:
-        """Return margins or log-odds (n,), positive on the positive class's side, of the rows of X (n, d)."""
+        """Return margins or log-odds (n,) of the rows of X (n, d), positive on the side of the positive class."""
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class (n,) by the sign of ``decision_function`` at X (n, d), the first of the two at 0."""
+        """Return the class (n,) by the sign of ``decision_function`` at X (n, d); 0 gives the first class."""
         positive = self.decision_function(X) > 0
         return np.asarray(self.classes_[positive.astype(np.intp)])
 
@@ -40,7 +40,7 @@ class BinaryClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class AroundSVC(BinaryClassifier):
-    """A classifier by the margins of ``machine_``, a fitted ``SVC`` whose kernel has a name."""
+    """A classifier from the margins of ``machine_``, a fitted ``SVC`` with a named kernel."""
 
     machine_: SVC
 
@@ -50,21 +50,21 @@ class AroundSVC(BinaryClassifier):
         return np.asarray(self.machine_.decision_function(validate_data(self, X, reset=False, dtype=np.float64)))
 
     def _kernel(self, X: Array, Z: Array | None = None) -> Array:
-        """Return the machine's kernel (m, n) of the rows of X (m, d) and Z (n, d), by default X itself."""
+        """Return the machine's kernel (m, n) between the rows of X (m, d) and Z (n, d), by default X itself."""
         machine = self.machine_
         settings = {"gamma": machine._gamma, "degree": machine.degree, "coef0": machine.coef0}
         return np.asarray(pairwise_kernels(X, Z, metric=machine.kernel, filter_params=True, **settings))
 
     def _squares(self, X: Array) -> Array:
-        """Return k(x, x) (n,) of the rows of X (n, d)."""
+        """Return k(x, x) (n,) for the rows of X (n, d)."""
         return np.array([self._kernel(row[None])[0, 0] for row in X])
 
 
 def two_classes(y: ArrayLike, weights: ArrayLike | None = None) -> tuple[NDArray[Any], NDArray[np.intp], Array]:
-    """Return the two classes of ``y`` (n,), in order, each row's number, and the weights (n,), by default 1.
+    """Return the two classes of ``y`` (n,), in order, the class number of each row, and the weights (n,), by default 1.
 
-    Raises FitError unless there are two, with weights above 0, and ValueError, as scikit-learn does, for labels that
-    are none.
+    Raises FitError unless there are two, with weights above 0, and ValueError, as scikit-learn does, for invalid
+    labels.
     """
     check_classification_targets(y)
     classes, place = np.unique(np.asarray(y), return_inverse=True)

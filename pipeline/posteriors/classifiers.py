@@ -1,6 +1,7 @@
-"""Scikit-learn classifiers: binary machines, a posterior of the margins of each, and a rule that couples them.
+"""Scikit-learn classifiers: binary machines, a posterior of the margins of each, and a rule that couples these.
 
-A row of X is a frame of ``coupling``. Two classes are one machine, whose posterior is the answer under every rule.
+A row of X corresponds to a frame in ``coupling``. Two classes need only one machine, and every rule returns its
+posterior.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ Coupling = Literal["poao", "rpoao", "hastie_tibshirani", "pkpd", "wu_lin_weng"]
 
 CLASSICS = {"hastie_tibshirani": hastie_tibshirani, "pkpd": pkpd, "wu_lin_weng": wu_lin_weng}
 
-# The rules are given log-odds in place of margins, which slope 1 leaves unchanged.
+# The rules receive log-odds in place of margins; slope 1 leaves these unchanged.
 LOG_ODDS = FixedSigmoid()
 
-# Pair posteriors held at once: 8 bytes each, and the rules make a few arrays of that size.
+# Pair posteriors held at once, 8 bytes each; the rules allocate a few arrays of this size.
 MAX_PAIRS = 2_000_000
 
 
 @dataclass(eq=False, repr=False)
 class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of both classifiers; subclasses define the machines, and how to couple their log-odds."""
+    """Base of both classifiers; subclasses define the machines and the coupling of their log-odds."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -62,7 +63,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def estimators_(self) -> list[Any]:
-        """Return the fitted machines, of one class against the rest or of pairs."""
+        """Return the fitted machines: of each class against the rest, or of each pair."""
         return [machine for machine, _ in self._coupled]
 
     @property
@@ -76,7 +77,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @abstractmethod
     def _tasks(self, y: NDArray[np.intp]) -> list[tuple[Any, Flags, Flags]]:
-        """Return every machine's estimator, the rows (n,) that it is trained on, and those (n,) that are positive."""
+        """Return every machine's estimator and masks (n,) of its training rows and of its positive rows."""
 
     @abstractmethod
     def _log_posteriors(self, X: Any) -> Array:
@@ -92,7 +93,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array, shape (n,)
             Classes, two or more, numbers or strings.
         sample_weight : array, shape (n,), optional
-            At least 0, if the base takes weights: a weight of 2 is the row given twice.
+            At least 0, if the base takes weights; a weight of 2 is the same as giving the row twice.
 
         Returns
         -------
@@ -101,8 +102,8 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         FitError
-            For settings out of range, fewer than two classes, weights that a base does not take, and what the posterior
-            refuses; it is a ValueError, as what scikit-learn raises for arrays that it refuses.
+            For settings out of range, fewer than two classes, weights that a base does not take, and trials that the
+            posterior refuses. It is a ValueError, which scikit-learn raises for invalid arrays.
         """
         self._check_settings()
         rows, places, weights = self._rows(X, y, sample_weight)
@@ -129,7 +130,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Return log posteriors (n, N) of ``classes_`` for X (n, d), natural logs.
 
-        Raises scikit-learn's NotFittedError before ``fit``, and its ValueError for rows unlike those that it had.
+        Raises scikit-learn's NotFittedError before ``fit``, and ValueError for rows unlike those given to it.
         """
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, **self._accepted())
@@ -141,7 +142,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the class (n,) of the largest posterior for X (n, d); of equal ones, the first in ``classes_``."""
+        """Return the class (n,) of the largest posterior for X (n, d); among equals, the first in ``classes_``."""
         largest = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[largest])
 
@@ -182,7 +183,7 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Any, NDArray[np.intp], Array | None]:
-        """Return the training rows, their classes as places in ``classes_``, which is set, and their weights."""
+        """Set ``classes_``; return the training rows, their class numbers in it, and their weights."""
         values, labels = validate_data(self, X, y, **self._accepted())
         check_classification_targets(labels)
         weights = checked_weights(sample_weight, len(labels))
@@ -199,17 +200,16 @@ class PosteriorClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 class OneVsRestPosteriorClassifier(PosteriorClassifier):
-    """P(class i | x) = p_i / sum over j of p_j: one machine a class against the rest, coupled by ``coupling.poar``.
+    """P(class i | x) = p_i / sum over j of p_j: one machine per class against the rest, coupled by ``coupling.poar``.
 
     Source: Xin, Wu and Pan 2002, eq. 12, where p_i = s(f_i); here p_i is any posterior of the margin f_i.
 
-    Where the base takes weights, equal rows of a class are trained on as one of their summed weight (``joined``).
-    Learned: ``classes_`` (N,); ``estimators_`` and ``posteriors_``, one a class, or, for two classes, one in all,
+    If the base takes weights, equal rows of a class are joined into one with their summed weight (``joined``).
+    Learned: ``classes_`` (N,); ``estimators_`` and ``posteriors_``, one per class, or only one for two classes,
     positive for the later class.
 
-    Eq. 12 only normalises the p_i: where all are small (a row unlike any class) the largest still gets nearly
-    everything. Training costs N machines on all n rows; with many classes and rows ``PairwisePosteriorClassifier`` is
-    cheaper.
+    Eq. 12 only normalises the p_i: if all are small (a row unlike any class), the largest may still come close to 1.
+    Training costs N machines on all n rows; with many classes and rows ``PairwisePosteriorClassifier`` is cheaper.
 
     Parameters
     ----------
@@ -218,8 +218,8 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
     posterior : str or estimator
         A kind in ``estimators.POSTERIORS``, "fixed" for the paper's, or an estimator, copied for every machine.
     margins, folds, share
-        Margins that it is fitted to, see ``heldout``; the machine is trained on all rows. A class with fewer rows than
-        ``folds`` gets fewer folds, one with a single row training margins.
+        Margins for fitting the posterior, see ``heldout``; the machine is trained on all rows. A class with fewer rows
+        than ``folds`` gets fewer folds, a class with a single row training margins.
     n_jobs : int, optional
         Machines trained in parallel, by joblib.
     random_state : int, optional
@@ -249,24 +249,24 @@ class OneVsRestPosteriorClassifier(PosteriorClassifier):
 class PairwisePosteriorClassifier(PosteriorClassifier):
     """P(class i | x) from r_ij, the posteriors of one machine for every two classes, by a ``coupling`` rule.
 
-    Learned: ``classes_`` (N,); ``pairs_``, the places (i, j) in it of each pair, i < j; ``estimators_`` and
-    ``posteriors_`` in that order, positive for class i; ``one_class_estimators_`` and ``one_class_posteriors_``.
+    Learned: ``classes_`` (N,); ``pairs_``, the class numbers (i, j) of each pair, i < j; ``estimators_`` and
+    ``posteriors_`` in the same order, positive for class i; ``one_class_estimators_`` and ``one_class_posteriors_``.
 
-    r_ij of rows of neither i nor j is extrapolated: the refinement and the classics are two remedies. Unsuitable for
-    classes of a handful of rows. Training costs N (N - 1) / 2 machines, each on the rows of two classes.
+    For rows of neither class i nor j, r_ij is extrapolated: "rpoao" and the three classic rules are two remedies.
+    Unsuitable for classes of a handful of rows. Training costs N (N - 1) / 2 machines, each on the rows of two classes.
 
     Parameters
     ----------
     estimator, posterior, margins, folds, share, n_jobs, random_state
         As ``OneVsRestPosteriorClassifier``.
     coupling : str
-        How the r_ij become posteriors of the N classes. "poao": sum over j of r_ij, normalised (Xin, Wu and Pan 2002,
-        eq. 13). No class gets more than 2 / N: useful for its order, not as a probability. "rpoao": the same of
-        r_ij (q_i + q_j), q_i the posterior of a one-class machine (eqs. 14 to 16). "hastie_tibshirani", "pkpd",
-        "wu_lin_weng": see ``pairwise_coupling``.
+        Rule that makes posteriors of the N classes from the r_ij. "poao": sum over j of r_ij, normalised (Xin, Wu and
+        Pan 2002, eq. 13). No class gets more than 2 / N: useful for ranking, not as a probability. "rpoao": the same
+        with r_ij (q_i + q_j), where q_i is the posterior of a one-class machine (eqs. 14 to 16). "hastie_tibshirani",
+        "pkpd", "wu_lin_weng": see ``pairwise_coupling``.
     one_class : one-class machine, optional
-        Of "rpoao"; ``OneClassSVM(nu=0.1)`` if None. Its posterior is fitted to held-out margins of the class's own
-        rows, and to those of all other rows.
+        For "rpoao"; ``OneClassSVM(nu=0.1)`` if None. Its posterior is fitted to held-out margins of the class's own
+        rows and to margins of all other rows.
 
     Examples
     --------
@@ -283,7 +283,7 @@ class PairwisePosteriorClassifier(PosteriorClassifier):
 
     @property
     def pairs_(self) -> list[tuple[int, int]]:
-        """Return the places in ``classes_`` of the two classes of each pair machine."""
+        """Return the two class numbers, in ``classes_``, of each pair machine."""
         return list(combinations(range(len(self.classes_)), 2))
 
     @property

@@ -1,13 +1,13 @@
-"""Coupling rules: binary margins of many machines to one posterior a frame and claim (Xin, Wu and Pan 2002).
+"""Coupling rules: binary margins of many machines to one posterior per frame and claim (Xin, Wu and Pan 2002).
 
 Notation of the paper: f_i one-vs-rest margin, f_ij pair margin, N speakers; p_i, r_ij and q_i are the binary posteriors
-of the one-vs-rest, pair and one-class margins, s(margin) in the paper and here s(slope * margin). Because
-r_ij + r_ji = 1, the denominators of eqs. 13 and 16 need no pair machine but the claim's own: eq. 13's is N (N - 1) / 2,
-and eq. 16's is (N - 1) * sum_k q_k.
+of the one-vs-rest, pair and one-class margins: s(margin) in the paper, s(slope * margin) here. Because r_ij + r_ji = 1,
+the denominators of eqs. 13 and 16 need only the claim's own pair machines: eq. 13's is N (N - 1) / 2, and eq. 16's is
+(N - 1) * sum_k q_k.
 
-With one speaker there are no competing speakers, and the one-class machine scores alone (``alone``). Claims judged in
-cohorts of their own (``machines.cohorts``) have one-class margins with an axis (C,) for the claims: those of
-each claim's cohort, in which the claim's number is its place.
+With only one speaker there are no competing speakers, and the one-class machine scores alone (``alone``). For claims
+with cohorts (``machines.cohorts``), one-class margins have an axis (C,) for the claims and are those of the claim's
+cohort, where the claim is at its slot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipeline.posteriors.sigmoid import AnyFloat, FixedSigmoid, log_probability,
 
 
 def boar(margins: Margins, _sigmoid: FixedSigmoid) -> AnyFloat:
-    """Return 1 where the claim's one-vs-rest margin is positive, else 0, whatever the sigmoid."""
+    """Return 1 where the claim's one-vs-rest margin is positive, else 0; the sigmoid plays no part."""
     return np.asarray(_required(margins.one_vs_rest)[:, margins.slots] > 0, dtype=float)
 
 
@@ -35,12 +35,12 @@ def poar(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
 def boao(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
     """Return (T, N) with 1 for the winner of the pairwise votes, else 0; needs the pair margins of every claim.
 
-    Votes are signs of margins, whatever the sigmoid; a margin of exactly 0 is half a vote to each. Among speakers
-    tied on votes the larger sum of pair posteriors (eq. 13) wins: the paper does not say, and unlike "the first one"
-    this does not depend on the order.
+    Votes are signs of margins, independent of the sigmoid; a margin of exactly 0 gives half a vote to each. Ties go to
+    the speaker with the larger sum of pair posteriors (eq. 13): the paper leaves this open, and the rule does not
+    depend on the order of speakers.
     """
     pair = _required(margins.pair)
-    votes = (pair > 0).sum(axis=-1) + 0.5 * (pair == 0).sum(axis=-1)  # half a one of every claim's own, too
+    votes = (pair > 0).sum(axis=-1) + 0.5 * (pair == 0).sum(axis=-1)  # with half a vote against itself
     best = votes == votes.max(axis=-1, keepdims=True)
     tied = np.flatnonzero(best.sum(axis=-1) > 1)
     if tied.size:
@@ -80,7 +80,7 @@ def refined_worst_rival(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
 
 
 def alone(unit: Literal["mean", "log"], margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
-    """Return the claims' own one-class posteriors (T, C), or their logs: the fallback with one speaker."""
+    """Return the claims' own one-class posteriors (T, C), or their logs: the fallback if there is only one speaker."""
     log_odds = _own(sigmoid.log_odds(_required(margins.one_class)), margins.slots)
     return log_probability(log_odds) if unit == "log" else probability(log_odds)
 
@@ -99,7 +99,7 @@ def _pair_log_odds(margins: Margins, sigmoid: FixedSigmoid) -> AnyFloat:
 
 
 def _own(values: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-    """Return the claims' own (T, C) of ``values`` (T, N), or (T, C, P) by cohort."""
+    """Return the claims' own values (T, C) from ``values`` (T, N), or (T, C, P) with cohorts."""
     return np.asarray(values[:, claims] if values.ndim == 2 else values[:, np.arange(len(claims)), claims])
 
 

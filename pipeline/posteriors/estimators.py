@@ -1,4 +1,4 @@
-"""The table of all estimators of posteriors of single margins, by kind."""
+"""Table of all estimators of posteriors from single margins, by kind."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ POSTERIORS: dict[str, type[MarginPosterior]] = {
 
 
 def make_posterior(kind: str, **settings: Any) -> MarginPosterior:
-    """Return an unfitted estimator of the posterior of a class, given the margin of a machine.
+    """Return an unfitted estimator of a class's posterior given the margin of a machine.
 
     Parameters
     ----------
     kind : str
         A key of ``POSTERIORS``: "newton" and "platt" for sigmoids, "isotonic", and others.
     **settings
-        Of that kind.
+        Settings of that kind.
 
     Returns
     -------

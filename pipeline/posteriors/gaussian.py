@@ -1,4 +1,4 @@
-"""Gaussian margins: posteriors by Bayes' rule from a normal density of each class, of one variance or of two."""
+"""Gaussian margins: posteriors by Bayes' rule from a normal density for each class, with one variance or two."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class TiedGaussian(MarginPosterior):
 
     Source: Hastie and Tibshirani 1998, as described in Platt 1999, section 1.1. v is the maximum likelihood estimate
     within the classes. ``crossing`` sets where P is 0.5: "zero", as published, at f = 0; "bayes" where the densities
-    and the priors put it. ``floor`` in (0, 1) bounds the standard deviation, as a share of all margins' spread: without
-    it the density of a class of equal margins is unbounded.
+    and the priors put it. ``floor`` in (0, 1) is the least standard deviation, as a share of that of all margins:
+    without it, a class of equal margins would have an unbounded density.
 
-    P in (0, 1), up to rounding; falls with f if m1 < m0. All margins equal: P is 0.5 ("zero") or the share of positives
-    ("bayes") everywhere. Learned: ``slope_`` and ``offset_`` of the log-odds.
+    P is in (0, 1), up to rounding, and falls with f if m1 < m0. If all margins are equal, P is 0.5 ("zero") or the
+    share of positives ("bayes") everywhere. Learned: ``slope_`` and ``offset_`` of the log-odds.
 
-    Assumes normal margins of one width and, with "zero", a machine whose threshold is right. Rarely suitable for SVM
-    margins, whose densities have kinks at -1 and 1 and unequal widths: ``NewtonSigmoid`` fits them better.
+    Assumes normal margins of equal variance and, with "zero", a machine with the right threshold. Rarely suitable for
+    SVM margins, whose densities have kinks at -1 and 1 and unequal widths: ``NewtonSigmoid`` fits them better.
     """
 
     kind: ClassVar[str] = "tied_gaussian"
@@ -54,10 +54,11 @@ class TwoGaussian(MarginPosterior):
     """P = 1 / (1 + exp(a f^2 + b f + c)): Gaussian classes, each with its own mean and variance.
 
     Source: Platt 1999, eqs. 7 and 8; maximum likelihood estimates. ``floor`` as for ``TiedGaussian``. P is NOT monotone
-    in f: the wider Gaussian wins far out on both sides. All margins equal: P is the share of positives everywhere.
+    in f: the wider Gaussian wins far out on both sides. If all margins are equal, P is the share of positives
+    everywhere.
 
-    Assumes normal margins. Unsuitable where order must be kept, for margins far from the training ones, and for SVM
-    margins, which are far from normal (Platt's figure 1). For comparison only.
+    Assumes normal margins. Unsuitable if the order of margins must be kept, for margins far from those of the fit, and
+    for SVM margins, which are far from normal (Platt's figure 1). For comparison only.
     """
 
     kind: ClassVar[str] = "two_gaussian"
@@ -80,17 +81,17 @@ class TwoGaussian(MarginPosterior):
         a, b, c = self.scaled_
         with np.errstate(over="ignore"):
             z = as_numbers(margins) / self.unit_
-            # In this order no infinity is added to one of the opposite sign.
+            # In this order, infinities of opposite sign are never added.
             return np.asarray((a * z + b) * z + c)
 
 
 def _moments(
     margins: Array, positive: Flags, weights: Array, floor: float
 ) -> tuple[float, tuple[float, float, float], tuple[float, float, float], float]:
-    """Return the unit, (mean, variance, weight) of positives, the same of negatives, and the least variance allowed.
+    """Return the unit, (mean, variance, weight) of positives and of negatives, and the least variance allowed.
 
-    Moments are of margins / unit, the unit being the largest margin: neither tiny nor huge margins lose digits. The
-    least variance is 0 only where all margins are equal. Raises FitError for a ``floor`` out of range.
+    Moments are those of margins / unit, with the unit the largest margin: neither tiny nor huge margins lose digits.
+    The least variance is 0 only if all margins are equal. Raises FitError for a ``floor`` out of range.
     """
     if not 0.0 < floor < 1.0:
         raise FitError(f"floor: above 0 and below 1 expected, got {floor}")
@@ -99,7 +100,7 @@ def _moments(
 
     def moments(w: Array) -> tuple[float, float, float]:
         count = float(w.sum())
-        # Relative to one trial: equal margins have exactly their own value as mean and a variance of 0.
+        # Relative to one trial, so that equal margins have exactly their value as mean and a variance of 0.
         start = z[np.argmax(w > 0)]
         mean = start + float(w @ (z - start)) / count
         return mean, float(w @ (z - mean) ** 2) / count, count

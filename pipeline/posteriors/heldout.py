@@ -1,15 +1,15 @@
-"""Margins to fit a posterior to, from training rows, held-out rows or cross-validation, and machines with posteriors.
+"""Margins for fitting a posterior, from training rows, held-out rows or cross-validation, and machines with posteriors.
 
 Training drives the margins of a support vector machine's own rows to 1 and -1 or beyond: a posterior fitted to them is
 overconfident on new rows (Platt 1999, section 2.2).
 
 - ``training``: margins of the training rows. Only for a linear machine with many more rows than columns and a small C.
-- ``holdout``: margins of a share of the rows, kept from the machine. Unbiased, but of fewer rows; the machine that the
-  posterior is for is best trained again on all rows.
-- ``kfold``: margins of every row from a machine trained without its fold. Unbiased, with every row in use, for about
-  2.2 times the time with three folds; margins of slightly different machines are pooled. Platt's choice; the default.
+- ``holdout``: margins of a share of the rows, not used to train the machine. Unbiased, but fewer; afterwards it is best
+  to train the machine again on all rows.
+- ``kfold``: margins of every row from a machine trained without its fold. Unbiased, and uses every row, but takes about
+  2.2 times as long with three folds, and pools margins of slightly different machines. Platt's choice; the default.
 
-Rows that are near copies of each other (frames of a recording) must stay together: give their ``groups``.
+Rows that are near copies of each other (frames of a recording) must stay in one fold: give their ``groups``.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ MAX_LOG_ODDS = float(-np.log(MIN_POSTERIOR))
 
 
 def margins_for(estimator: Any, X: Any, y: ArrayLike, **settings: Any) -> tuple[Array, Flags]:
-    """Return margins to fit a posterior to, of held-out rows, and their classes.
+    """Return margins of held-out rows, for fitting a posterior, and their classes.
 
     Parameters
     ----------
     estimator : classifier with ``decision_function``
         Left unfitted.
     X, y : arrays, shapes (n, d) and (n,)
-        Rows of any type that it takes, and two labels, the later in sorted order being positive.
+        Rows of any type that the estimator takes, and two labels; the later in sorted order is positive.
     settings
         Those of ``heldout_rows``: method, folds, share, seed, weights and groups.
 
@@ -90,14 +90,14 @@ def heldout_rows(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> tuple[Places, Array]:
-    """Return places (m,) of rows of X, rising, and the margins (m,) that clones of ``estimator`` give these rows.
+    """Return ascending numbers (m,) of rows of X, and the margins (m,) that clones of ``estimator`` give these rows.
 
     Parameters
     ----------
     estimator
         Binary scikit-learn classifier with ``decision_function``; left unfitted.
     X, y
-        (n, d), of any type that it takes, and (n,) of two labels, the later in sorted order being positive.
+        (n, d), of any type that the estimator takes, and (n,) of two labels; the later in sorted order is positive.
     method
         Origin of the margins, see the module; m is n, or about n ``share`` for "holdout".
     folds, share, seed
@@ -110,8 +110,8 @@ def heldout_rows(
     Raises
     ------
     FitError
-        For labels that are not two, an unknown method, an estimator without ``decision_function``, a class too small
-        for the split, and groups with another method than kfold.
+        Unless there are two labels, and for an unknown method, an estimator without ``decision_function``, a class too
+        small for the split, and groups with another method than kfold.
     """
     labels = np.asarray(y)
     _check(estimator, labels, method, grouped=groups is not None)
@@ -166,10 +166,10 @@ def _check(estimator: Any, labels: NDArray[Any], method: str, *, grouped: bool) 
 def train_machine(
     estimator: Any, posterior: AnyPosterior, X: Any, positive: Flags, weights: Array | None, **settings: Any
 ) -> tuple[Any, AnyPosterior]:
-    """Return a machine trained on rows X (n, d), and the posterior of its margins fitted to held-out ones.
+    """Return a machine trained on rows X (n, d), and a posterior fitted to held-out margins.
 
-    ``settings`` are ``heldout_rows``'s method, folds, share and seed. For a class with fewer rows than folds there are
-    fewer folds, for one with a single row training margins. Raises FitError as ``heldout_rows`` and the posterior do.
+    ``settings`` are ``heldout_rows``'s method, folds, share and seed. A class with fewer rows than folds gets fewer
+    folds, a class with a single row training margins. Raises FitError as ``heldout_rows`` and the posterior do.
     """
     y = positive.astype(int)
     machine = fitted(estimator, X, y, weights)
@@ -193,7 +193,7 @@ def clipped_log_odds(machine: Any, posterior: AnyPosterior, X: Any) -> Array:
 
 @dataclass(eq=False, repr=False)
 class OneClassMachine(BaseEstimator):  # type: ignore[misc]
-    """A one-class ``estimator`` with the interface of a binary one: it learns from the positive rows alone."""
+    """A one-class ``estimator`` with the interface of a binary one: it is fitted to the positive rows only."""
 
     estimator: Any
 
@@ -209,12 +209,12 @@ class OneClassMachine(BaseEstimator):  # type: ignore[misc]
         return machine_margins(self.estimator_, X)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the later class where the margin is positive, (n,); ``cross_val_predict`` requires the method."""
+        """Return the class (n,), the later one if the margin is positive; ``cross_val_predict`` requires the method."""
         return np.asarray(self.classes_[(self.decision_function(X) > 0).astype(int)])
 
 
 def machine_margins(machine: Any, X: Any) -> Array:
-    """Return margins (n,) of a binary or one-class machine; raises FitError unless there is one a row."""
+    """Return margins (n,) of a binary or one-class machine; raises FitError unless there is one per row."""
     if not hasattr(machine, "decision_function"):
         raise FitError(f"{type(machine).__name__}: an estimator with decision_function expected")
     margins = np.asarray(machine.decision_function(X), dtype=np.float64)
@@ -229,10 +229,10 @@ def fitted(estimator: Any, X: Any, y: NDArray[Any] | None, weights: Array | None
 
 
 def joined(X: Any, y: NDArray[Any], weights: Array) -> tuple[Any, NDArray[Any], Array | None]:
-    """Return rows, classes and weights (None if all 1), rows equal to the bit and of one class joined in one.
+    """Return rows, classes and weights (None if all 1), with identical rows of a class joined into one.
 
-    A row given twice and a row of weight 2 are then the same, rows of weight 0 are left out, and no copy of a row is
-    held out while another trains. The order is by class, then by content: no split by a seed depends on the order of X.
+    A row given twice then equals a row of weight 2, rows of weight 0 are left out, and no row is held out while a copy
+    of it is trained on. Rows are ordered by class, then by content: random splits do not depend on the order of X.
     """
     first: dict[tuple[Any, bytes], tuple[int, float]] = {}
     for place, key in enumerate(zip(y.tolist(), _contents(X), strict=True)):

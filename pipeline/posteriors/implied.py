@@ -1,9 +1,9 @@
-"""Implied posteriors: the share of an ensemble of machines, trained at every class weighting, that predicts positive.
+"""Implied posteriors: the share of positive predictions in an ensemble of machines trained at many class weightings.
 
-A machine trained with its positive class at weight w and its negative class at weight 1 - w has its decision surface
-where the posterior, at the classes' own priors, is 1 - w (Nalbantov and Ivanov, Tutorial on implied posterior
-probability for SVMs, 2020, eqs. 9-12). One machine at each weight of a uniform grid brackets the posterior of any
-point; where surfaces cross, the mean of the machines' predictions settles it (eq. 13).
+A machine trained with weight w on the positive class and 1 - w on the negative class has its decision surface where the
+posterior, at the priors of the data, is 1 - w (Nalbantov and Ivanov, Tutorial on implied posterior probability for
+SVMs, 2020, eqs. 9-12). Machines at the weights of a uniform grid bracket the posterior of any point; where surfaces
+cross, the mean of the machines' predictions decides (eq. 13).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Weighting = Literal["equal_c", "fixed_total", "equal_n"]
 
 
 def isotonic_on(posterior: ArrayLike, positive: ArrayLike) -> Array:
-    """Return the isotonic regression (n,) of the classes ``positive`` (n,) on ``posterior`` (n,), both at n trials.
+    """Return the isotonic regression (n,) of the classes ``positive`` (n,) on ``posterior`` (n,) for n trials.
 
     ``posterior`` is any score in [0, 1]; ``positive`` is 1 or True for positives, 0, -1 or False for the rest. Raises
     FitError for anything else.
@@ -43,8 +43,8 @@ def isotonic_on(posterior: ArrayLike, positive: ArrayLike) -> Array:
 def calibration_score(posterior: ArrayLike, positive: ArrayLike) -> float:
     """Return the mean |posterior - isotonic regression of the classes on it| over trials (section 5 of the paper).
 
-    Arguments and errors as for ``isotonic_on``. The regression is fitted to the trials that it is compared on: true
-    posteriors of few trials do not score 0, and one constant, the share of positives, does.
+    Arguments and errors as for ``isotonic_on``. The regression is fitted to the same trials. True posteriors of few
+    trials therefore do not score 0, but a constant, the share of positives, does.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def calibration_score(posterior: ArrayLike, positive: ArrayLike) -> float:
 def class_weights(posteriors: Array, counts: Array, weighting: Weighting) -> Array:
     """Return weights (L, 2) of a negative and a positive trial for surfaces at ``posteriors`` (L,), each in (0, 1).
 
-    ``counts`` (2,) are the trials of both classes. See ``ImpliedPosterior`` for ``weighting``.
+    ``counts`` (2,) are the numbers of trials of both classes. See ``ImpliedPosterior`` for ``weighting``.
     """
     share = np.stack([posteriors, 1.0 - posteriors], axis=1)
     if weighting == "equal_c":
@@ -75,29 +75,32 @@ class ImpliedPosterior(BinaryClassifier):
 
     The k-th of L machines gives a positive trial the weight 2 (1 - p) and a negative one 2 p with p = k / (L + 1); its
     surface is where the posterior is p (eqs. 8-12 with equal C). Two fictitious machines, at p = 0 and 1, predict
-    positive and negative everywhere. A point on a surface counts half. The posterior (eq. 13) is therefore
+    positive and negative everywhere. A point on a surface counts as half. The posterior (eq. 13) is therefore
     (1 + number of positive answers) / (L + 2), from 1 / (L + 2) to (L + 1) / (L + 2): 3 of 9 give 4 / 11.
 
-    Learned: ``classes_`` (2,); ``posteriors_`` (L,) of the surfaces, rising; ``class_weights_`` (L, 2), negative first.
+    Learned: ``classes_`` (2,); ``posteriors_`` (L,) of the surfaces, ascending; ``class_weights_`` (L, 2), negative
+    first.
 
-    Assumes that the estimator's class of functions can follow the posterior; the answer need not be calibrated
+    Assumes that the estimator's class of functions can follow the posterior; the result is not necessarily calibrated
     (``CalibratedClassifierCV(ImpliedPosterior(...), method="isotonic", ensemble=False)`` adds isotonic regression on
-    held-out folds). Points beyond all surfaces tie. Estimators without a penalty only repeat their own posterior.
+    held-out folds). Points beyond all surfaces get equal posteriors. Estimators without a penalty only reproduce their
+    own posterior.
 
     Parameters
     ----------
     estimator : classifier, optional
         Takes ``sample_weight`` in ``fit``, or has a ``priors`` or ``class_weight`` setting; an RBF ``SVC`` if None. Its
-        own class weights stay a factor. Preprocessing goes in front of this classifier.
+        own class weights remain as factors. Put preprocessing before this classifier, not into ``estimator``.
     machines : int
         Number of machines, L.
     weighting : str
-        Effective number of trials for unequal classes. "equal_c" (the paper's): as if the classes were equal, so that
-        the middle machine is ``estimator`` itself; the total, and with it the strength of the penalty, changes
-        with p. "fixed_total": both weights of a machine scaled to a constant total; the same surfaces without a
-        penalty. "equal_n": the middle machine has equal effective numbers, and posteriors are those at equal priors.
+        Effective number of trials for unequal classes. "equal_c" (the paper's): as for equal classes, so that the
+        middle machine is ``estimator`` itself; the total weight, and with it the strength of the penalty, changes with
+        p. "fixed_total": both weights of a machine are scaled to a constant total, which without a penalty gives the
+        same surfaces. "equal_n": the middle machine has equal effective numbers, and posteriors are those at equal
+        priors.
     n_jobs : int, optional
-        Threads (joblib's ``parallel_config`` chooses otherwise).
+        Threads; joblib's ``parallel_config`` can choose another backend.
 
     Examples
     --------
@@ -127,7 +130,7 @@ class ImpliedPosterior(BinaryClassifier):
         y : array, shape (n,)
             Two classes, the later in sorted order being positive.
         sample_weight : array, shape (n,), optional
-            At least 0; a weight of 2 is the trial given twice.
+            At least 0; a weight of 2 is the same as giving the trial twice.
 
         Returns
         -------
@@ -136,8 +139,8 @@ class ImpliedPosterior(BinaryClassifier):
         Raises
         ------
         FitError
-            For settings out of range, anything but two classes, and an estimator that cannot be reweighted; it is a
-            ValueError, as what scikit-learn raises for arrays that it refuses.
+            For settings out of range, anything but two classes, and an estimator that cannot be reweighted. It is a
+            ValueError, which scikit-learn raises for invalid arrays.
         """
         check_settings(self)
         check_base("estimator", self.estimator)
@@ -157,7 +160,7 @@ class ImpliedPosterior(BinaryClassifier):
         return self
 
     def machine_margins(self, X: ArrayLike) -> Array:
-        """Return margins (n, L) of every machine at ``X`` (n, d), in the order of ``posteriors_``."""
+        """Return margins (n, L) of all machines at ``X`` (n, d), in the order of ``posteriors_``."""
         check_is_fitted(self)
         return ensemble_margins(self.ensemble_, np.asarray(validate_data(self, X, reset=False, dtype=np.float64)))
 
@@ -171,6 +174,6 @@ class ImpliedPosterior(BinaryClassifier):
         return np.stack([1.0 - share, share], axis=1)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Return log-odds (n,) of the positive class at ``X`` (n, d), in nats; 0 where machines are split evenly."""
+        """Return log-odds (n,) of the positive class at ``X`` (n, d), in nats; 0 if predictions are split evenly."""
         yes = self.machine_answers(X).sum(axis=1)
         return np.asarray(np.log1p(yes) - np.log1p(len(self.posteriors_) - yes))

@@ -1,7 +1,7 @@
 """Kernel logistic regression: a kernel machine trained by regularised likelihood, whose margins are log-odds.
 
-Platt 1999 compares the support vector machine and its sigmoid with it (eqs. 4 and 5, after Wahba). scikit-learn's
-``LogisticRegression`` does the fit, on explicit features of the kernel or on those that its matrix spans.
+Platt 1999 compares it with the support vector machine and its sigmoid (eqs. 4 and 5, after Wahba). scikit-learn's
+``LogisticRegression`` does the fit, on explicit features of the kernel or on those spanned by the kernel matrix.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pipeline.posteriors.base import Array
 from pipeline.posteriors.binary import BinaryClassifier, Kernel, two_classes
 from pipeline.posteriors.settings import check_settings
 
-# Up to so many rows the kernel matrix of a quadratic kernel is the faster way.
+# Up to this many rows, the kernel matrix of a quadratic kernel is faster than explicit features.
 GRAM_ROWS = 3000
-# Up to so many explicit features scikit-learn's Newton solver is fast.
+# Up to this many explicit features, scikit-learn's Newton solver is fast.
 NEWTON_FEATURES = 500
 
 
@@ -41,14 +41,15 @@ class KernelLogistic(BinaryClassifier):
     Kernels: "linear" x.z; "poly" (gamma x.z + coef0)^degree; "rbf" exp(-gamma |x - z|^2). X (n, d) is dense or
     sparse.
 
-    It is solved in explicit features of the kernel where these are few: the d of a linear kernel, and, of a quadratic
-    one (degree 2, coef0 >= 0) over more than 3000 rows that are all 0 and 1, the d (d + 1) / 2 of
+    It is solved in explicit features of the kernel if these are few: the d features of a linear kernel, and, for a
+    quadratic kernel (degree 2, coef0 >= 0) over more than 3000 rows of only 0 and 1, the d (d + 1) / 2 features of
 
         (g x.z + c)^2 = (g^2 + 2 g c) sum_i x_i z_i + 2 g^2 sum_{i<j} x_i x_j z_i z_j + c^2,
 
-    where x_i^2 = x_i and c^2 changes nothing beside a free bias. Otherwise it is solved in those of the kernel's matrix
-    K = V L V', the rows of V sqrt(L), with the same minimum: a few n x n matrices and time of n^3 an iteration, for
-    some thousands of rows at most. Every training row then has a coefficient, so that machines are large.
+    where x_i^2 = x_i, and c^2 has no effect since the bias is free. Otherwise the features are the rows of V sqrt(L),
+    with the kernel matrix K = V L V', which give the same minimum. This takes a few n x n matrices and O(n^3) time per
+    iteration, suitable for at most some thousands of rows, and every training row has a coefficient, so that machines
+    are large.
 
     ``C`` > 0; ``gamma`` > 0, 1 / d if None; ``tol`` and ``max_iter`` are ``LogisticRegression``'s.
 
@@ -75,7 +76,7 @@ class KernelLogistic(BinaryClassifier):
         y : array, shape (n,)
             Two classes, the later in sorted order being positive.
         sample_weight : array, shape (n,), optional
-            At least 0; a weight of 2 is a row given twice.
+            At least 0; a weight of 2 is the same as giving the row twice.
 
         Returns
         -------
@@ -84,9 +85,9 @@ class KernelLogistic(BinaryClassifier):
         Raises
         ------
         FitError
-            For settings out of range, and other than two classes with a weight above 0.
+            For settings out of range, and unless there are two classes with a weight above 0.
         ValueError
-            By scikit-learn, for data that it refuses.
+            From scikit-learn, for invalid data.
         """
         check_settings(self)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
@@ -137,7 +138,7 @@ class KernelLogistic(BinaryClassifier):
     def decision_function(self, X: Any) -> Array:
         """Return log-odds (m,) of the second class for rows X (m, d).
 
-        Raises FitError for others than 0 and 1 where ``fit`` had these alone, and took their products as features.
+        Raises FitError for values other than 0 and 1 if ``fit`` had only these and used their products as features.
         """
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False)

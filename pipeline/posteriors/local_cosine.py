@@ -1,7 +1,8 @@
-"""Vapnik's posterior P(y = 1 | t, u) of a support vector machine: cosines of the margin whose coefficients depend on u.
+"""Vapnik's posterior P(y = 1 | t, u) of a support vector machine: a cosine series whose coefficients depend on u.
 
-Vapnik 1998, section 11.11, and Platt 1999, eq. 6: t is a row's place across the separating plane, a scaled margin, and
-u its place along it, all other directions of the kernel's space. ``CosineExpansion`` averages over u; this does not.
+Vapnik 1998, section 11.11, and Platt 1999, eq. 6: t is a row's position across the separating plane, a scaled margin,
+and u its position along the plane, in all other directions of the kernel's space. ``CosineExpansion`` averages over u;
+this does not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pipeline.posteriors.heldout import Method, heldout_rows
 from pipeline.posteriors.nonparametric import CosineExpansion
 from pipeline.posteriors.settings import check_settings
 
-# Squared distances along the plane below this share of the rows' squared lengths are rounding errors, taken as 0.
+# Squared distances along the plane below this share of the rows' squared lengths are rounding errors, and set to 0.
 ROUNDING = 1e-12
 
 
@@ -32,12 +33,12 @@ class LocalCosineSVC(AroundSVC):
     """Binary ``SVC`` with P(positive | t, u) = a_0(u) + sum over n of a_n(u) cos(n t), clipped.
 
     The coefficients at u are those of ``CosineExpansion`` with training rows weighted by exp(-|u - u_i|^2 / (2 h^2)): a
-    linear system for every row that is judged, as Platt says of Vapnik's method. Distances along the plane are
+    linear system for every row to predict, as Platt notes of Vapnik's method. Distances along the plane are
 
         |u - u'|^2 = |phi(x) - phi(x')|^2 - (g(x) - g(x'))^2 / |w|^2,   g = f - b,
 
-    in the kernel's space, so that any kernel that ``SVC`` takes by name does. Vapnik's own a_n(u) minimise a functional
-    that neither source states in full; the weights, by a kernel estimate over u, are this project's reading.
+    in the kernel's space, so that any named kernel of ``SVC`` can be used. Vapnik's own a_n(u) minimise a functional
+    that neither source states in full; weights by a kernel estimate over u are this project's interpretation.
 
     Learned: ``classes_``, the later positive; ``machine_``; ``bandwidth_``.
 
@@ -48,12 +49,12 @@ class LocalCosineSVC(AroundSVC):
     estimator : SVC, optional
         Left unfitted; ``SVC()`` if None.
     bandwidth : float, optional
-        h, above 0; if None, the median distance of rows that are apart. Infinite for constant a_n, which is
+        h, above 0; if None, the median of nonzero distances between rows. Infinity gives constant a_n, as in
         ``CosineExpansion``.
     terms, penalty
         As in ``CosineExpansion``.
     margins, folds
-        Margins that the cosines are fitted to, see ``heldout``.
+        Margins for fitting the cosines, see ``heldout``.
     """
 
     estimator: Any = None
@@ -67,7 +68,7 @@ class LocalCosineSVC(AroundSVC):
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Train on X (n, d) and classes y (n,); raises ValueError as scikit-learn does.
 
-        Raises FitError for a bandwidth out of range, rows that give none, and as ``heldout_rows``.
+        Raises FitError for a bandwidth out of range, for rows from which none can be taken, and as ``heldout_rows``.
         """
         check_settings(self)
         X, y = validate_data(self, X, y, dtype=np.float64)
@@ -84,7 +85,7 @@ class LocalCosineSVC(AroundSVC):
         return self
 
     def _median_apart(self) -> float:
-        """Return the median distance along the plane of training rows that are apart; raises FitError for none."""
+        """Return the median nonzero distance of training rows along the plane; raises FitError if there is none."""
         squares = self._along(self._rows)[np.triu_indices(len(self._rows), 1)]
         if not squares.any():
             raise FitError(
@@ -94,7 +95,7 @@ class LocalCosineSVC(AroundSVC):
         return float(np.sqrt(np.median(squares[squares > 0.0])))
 
     def _along(self, X: Array) -> Array:
-        """Return the squared distances (m, n) of the rows of X from the training rows along the plane."""
+        """Return the squared distances (m, n), along the plane, of the rows of X from the training rows."""
         both = self._squares(X)[:, None] + self._squares(self._rows)
         apart = both - 2.0 * self._kernel(X, self._rows)
         across = [self.machine_.decision_function(rows) / self._norm for rows in (X, self._rows)]
@@ -113,7 +114,7 @@ class LocalCosineSVC(AroundSVC):
     def _at(self, margin: float, weights: Array) -> float:
         """Return P(positive) at one margin, with the training rows' ``weights`` (n,)."""
         classes = [float(weights[side].sum()) for side in (self._positive, ~self._positive)]
-        if min(classes) == 0.0:  # no row of the other class is near, to the last digit
+        if min(classes) == 0.0:  # all weights of one class underflow
             weights = weights + np.finfo(np.float64).tiny
         local = CosineExpansion(terms=self.terms, penalty=self.penalty)
         return float(local.fit(self._margins, self._positive, weights).probability(margin))

@@ -1,9 +1,9 @@
-"""Moderated outputs: posteriors of a support vector machine averaged over what its weights could have been.
+"""Moderated outputs: posteriors of a support vector machine averaged over the uncertainty of its weights.
 
 After Kwok 1999 (Moderating the outputs of support vector machine classifiers), with MacKay's evidence framework: the
-machine's objective is the negative log of a posterior over its weights, which is taken to be normal about the machine
-found, and a row's posterior is the mean over that distribution. Where there were few training rows the margin is
-uncertain, and the posterior moves towards one half, as none that is a function of the margin alone can.
+machine's objective is the negative log of a posterior over its weights, approximated by a normal distribution around
+the solution, and a row's posterior is the mean over that distribution. Where training rows are sparse the margin is
+uncertain, and the posterior moves towards one half; a function of only the margin cannot do this.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipeline.posteriors.base import Array
 from pipeline.posteriors.binary import AroundSVC, Kernel, two_classes
 from pipeline.posteriors.settings import check_settings
 
-# Rows whose curvature is below this share of the largest change no variance.
+# Rows with a curvature below this share of the largest are ignored.
 NEGLIGIBLE = 1e-12
 NODES = 64  # of the Gauss-Hermite rule
 
@@ -33,19 +33,20 @@ class ModeratedSVC(AroundSVC):
     """Binary ``SVC`` f = h + b whose P(positive | x) is the mean of the likelihood over f ~ N(f(x), s^2(x)).
 
     With prior N(0, k) over h, the objective |h|^2 / 2 + C sum_i l(1 - y_i f(x_i)), y_i = 1 or -1, is a negative log
-    posterior. l is the hinge; its second derivative, 0 but for the corner, is that of log(1 + exp(eta z)) / eta, which
-    it nears as ``eta`` grows. With d_i = C l''(1 - y_i f(x_i)) the variance of the margin is
+    posterior. l is the hinge loss; in place of its second derivative, which is 0 except at the corner, that of
+    log(1 + exp(eta z)) / eta is used, which approaches l as ``eta`` grows. With d_i = C l''(1 - y_i f(x_i)) the
+    variance of the margin is
 
         s^2(x) = k(x, x) - k_x' (K + D^-1)^-1 k_x,   D = diag(d),
 
-    and P(positive | f) = exp(-C l(1 - f)) / (exp(-C l(1 - f)) + exp(-C l(1 + f))). The bias is taken as it was found,
-    the integral by a Gauss-Hermite rule.
+    and P(positive | f) = exp(-C l(1 - f)) / (exp(-C l(1 - f)) + exp(-C l(1 + f))). The bias is that of the solution;
+    the integral is computed by a Gauss-Hermite rule.
 
     Kernels as in ``KernelLogistic``. ``C`` > 0, ``eta`` > 0; ``gamma`` > 0, 1 / d if None. C and the kernel set the
     scale of the prior, which is not fitted (Kwok's second level of inference).
 
     Learned: ``classes_``, the later positive; ``machine_``, the fitted ``SVC``; ``X_fit_`` (m, d) and ``curvature_``
-    (m,), the rows with a curvature. A fit costs m^3, a row m^2: for some thousands of rows.
+    (m,), the rows with a curvature. A fit costs O(m^3), a row O(m^2): suitable for some thousands of rows.
 
     Examples
     --------

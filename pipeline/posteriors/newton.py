@@ -14,7 +14,7 @@ from pipeline.posteriors.base import Array, Flags, LinearLogOdds, WeightedTrials
 SMALL_SIGMA = 1e-12
 SUFFICIENT = 1e-4
 SMALLEST_STEP = 1e-10
-# Relative rounding error assumed of a sum, and the most assumed of the objective.
+# Assumed relative rounding error of a sum, and its largest value for the objective.
 ROUNDINGS = 4 * float(np.finfo(np.float64).eps)
 MAX_NOISE = 1e-10
 
@@ -23,26 +23,26 @@ MAX_NOISE = 1e-10
 class NewtonSigmoid(LinearLogOdds):
     """P(positive | f) = 1 / (1 + exp(A f + B)) at the minimum of F (Lin, Lin and Weng 2007, eq. 2, Algorithm 1).
 
-    Learned: ``A_``, ``B_``; ``iterations_``; ``backtracks_``, the halvings in all, and ``overflows_``, those because F
-    overflowed; ``objective_``, F in nats; ``gradient_``, the larger component of F's gradient in size, of scaled
-    margins if so; ``converged_``.
+    Learned: ``A_``, ``B_``; ``iterations_``; ``backtracks_``, the number of halvings, and ``overflows_``, those because
+    F overflowed; ``objective_``, F in nats; ``gradient_``, the larger magnitude of F's two gradient components, for
+    scaled margins if ``scaled``; ``converged_``.
 
-    Assumes log-odds linear in the margin, of either sign; otherwise isotonic regression or a histogram fits some
-    hundreds of trials more closely. Unsuitable for margins of the machine's own training trials (see ``heldout``).
-    Margins that differ by less than 1e-7 of their size count as equal, because of ``sigma``.
+    Assumes log-odds linear in the margin, with a slope of either sign; otherwise isotonic regression or a histogram
+    fits better, given some hundreds of trials. Unsuitable for margins of the machine's own training trials (see
+    ``heldout``). Because of ``sigma``, margins that differ by less than 1e-7 of their size count as equal.
 
     Parameters
     ----------
     smoothed : bool
-        Targets of Platt 1999, eqs. 13 and 14; otherwise 1 and 0, for which separable margins have no optimum.
+        Use the targets of Platt 1999, eqs. 13 and 14; otherwise 1 and 0, with which separable margins have no optimum.
     sigma : float or "dynamic"
         Above 0, added to the Hessian's diagonal; "dynamic" adds 1e-12 only if all margins are equal (Theorem 1).
     tolerance : float
-        At least 0, on both components of the gradient at the end, rounding aside.
+        At least 0; bound on both components of the final gradient, apart from rounding.
     max_iterations : int
         At least 1; about ten are usual, each O(n).
     scaled : bool
-        Divide the margins by a power of two near their mean size first, and end only where one more step cannot lower F
+        First divide the margins by a power of two near their mean size, and stop only if one more step cannot lower F
         by more than ``tolerance`` either (margins that hardly vary have small gradients everywhere). False is the
         algorithm as published.
     """
@@ -93,9 +93,9 @@ class NewtonSigmoid(LinearLogOdds):
     def _backtracked(
         self, trials: WeightedTrials, A: float, B: float, value: float, direction: Array, slope: float
     ) -> tuple[float, float, float] | None:
-        """Return A, B and F after the step, halved until F is sufficiently below ``value``; None if no step is.
+        """Return A, B and F after the step, halved until F is sufficiently below ``value``; None if no step suffices.
 
-        ``value`` is F plus its rounding error: near the optimum the required decrease is smaller than that.
+        ``value`` is F plus its rounding error, which near the optimum exceeds the required decrease.
         """
         dA, dB = direction.tolist()
         size = 1.0
@@ -113,8 +113,8 @@ class NewtonSigmoid(LinearLogOdds):
 def _newton_step(trials: WeightedTrials, A: float, B: float, sigma: float) -> tuple[Array, Array, float]:
     """Return the gradient (2,), the direction d (2,), (H + sigma I) d = -gradient, and F's slope along it, at most 0.
 
-    With m the mean margin weighted by p (1 - p), h11 h22 - h21^2 is h22 times a sum of squares about m: no
-    cancellation, and equal margins of any size leave exactly the sigma terms.
+    With m the mean margin weighted by p (1 - p), h11 h22 - h21^2 is h22 times a sum of squares about m: nothing
+    cancels, and for equal margins of any size exactly the sigma terms remain.
     """
     f = trials.margins
     d1, d2 = trials.slopes(A, B)
@@ -139,5 +139,5 @@ def _scale(trials: WeightedTrials) -> float:
     if largest == 0.0:
         return 1.0
     mean = largest * float(trials.weights @ (sizes / largest) / trials.weights.sum())
-    # Within these bounds A / scale is finite too.
+    # Within these bounds A / scale remains finite.
     return float(2.0 ** np.clip(frexp(mean)[1] - 1, -900, 1000))

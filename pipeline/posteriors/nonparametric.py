@@ -1,6 +1,6 @@
 """Non-parametric posteriors of single margins: histograms, isotonic regression, sums of cosines.
 
-Priors are everywhere the classes' shares of the trials' weight. Margins may have any finite size.
+Priors are always the classes' shares of the trials' total weight. Margins may have any finite size.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ Between = Literal["linear", "step"]
 
 @dataclass(eq=False)
 class HistogramPosterior(MarginPosterior):
-    """P by Bayes' rule from p(bin | class) = (n + s) / (N + s B): n of the class's N trials are in the bin, of B.
+    """P by Bayes' rule from p(bin | class) = (n + s) / (N + s B), with n of the class's N trials in the bin, one of B.
 
-    Source: Platt 1999, eq. 7 over histograms (the marks of its figure 2); s is Laplace's ``smoothing`` > 0. At most
-    ``bins`` bins hold equally many trials each, fewer where trials tie. A margin on an edge belongs to the bin above;
-    margins beyond the outermost trials to the outermost bins. All margins equal: one bin, P is the share of positives.
+    Source: Platt 1999, eq. 7 over histograms (the marks of its figure 2); s is Laplace's ``smoothing`` > 0. There are
+    up to ``bins`` bins with equal numbers of trials, fewer if trials tie. A margin on an edge belongs to the bin above,
+    margins beyond the outermost trials to the outermost bins. If all margins are equal, there is one bin, and P is the
+    share of positives.
     Learned: ``edges_`` (B - 1,), ``log_odds_`` (B,).
 
     Assumes no shape, and needs several tens of trials a bin. Not monotone; for comparison with other kinds.
@@ -63,15 +64,15 @@ class HistogramPosterior(MarginPosterior):
 
 @dataclass(eq=False)
 class IsotonicPosterior(MarginPosterior):
-    """P minimises sum w (P(f) - t)^2 over all functions that never fall, with Platt's smoothed targets t.
+    """P minimises sum w (P(f) - t)^2 over all non-decreasing functions, with Platt's smoothed targets t.
 
-    Source: pool adjacent violators, Ayer and others 1955; Zadrozny and Elkan 2002. As the fit is equivariant, it is the
-    plain fit to 1 and 0 mapped linearly to ``smoothed_range``, so that log-odds are finite. Between margins P is linear
-    (``between`` "linear") or jumps half-way ("step"); beyond the trials it is that of the nearest end.
+    Source: pool adjacent violators, Ayer and others 1955; Zadrozny and Elkan 2002. Since the fit is equivariant, the
+    plain fit to 1 and 0 is mapped linearly to ``smoothed_range``, so that log-odds are finite. Between margins P is
+    linear (``between`` "linear") or jumps half-way ("step"); beyond the trials it is constant.
 
-    Learned: ``knots_`` (m,), the margins, rising strictly, and ``values_`` (m,), P at each, never falling.
+    Learned: ``knots_`` (m,), strictly increasing margins, and ``values_`` (m,), P at each, non-decreasing.
 
-    Assumes only a monotone P. Overfits few trials, a hundred or so (Niculescu-Mizil and Caruana 2005). Unequal
+    Assumes only a monotone P. Overfits with only a hundred trials or so (Niculescu-Mizil and Caruana 2005). Different
     margins may get equal posteriors.
     """
 
@@ -99,20 +100,20 @@ class IsotonicPosterior(MarginPosterior):
 
 @dataclass(eq=False)
 class CosineExpansion(MarginPosterior):
-    """P = a_0 + sum over n = 1..N of a_n cos(n t), t the margin mapped to [0, pi]; clipped.
+    """P = a_0 + sum over n = 1..N of a_n cos(n t), clipped, with t the margin mapped to [0, pi].
 
-    Source: Platt 1999, eq. 6 (Vapnik 1998, section 11.11), but with constant a_n: margins alone do not determine an
-    input's place along the separating plane. They minimise
+    Source: Platt 1999, eq. 6 (Vapnik 1998, section 11.11), but with constant a_n: margins do not determine an input's
+    position along the separating plane. The a_n minimise
 
         mean of w (P(t) - y)^2 + penalty * sum of n^4 a_n^2,  y = 1 for positives, else 0,
 
-    the second term being proportional to the integral of P''^2: a linear system of ``terms`` + 1 equations. The sum
-    (``expansion``) may leave [0, 1] and need not rise; it is clipped to Platt's range (``smoothed_range``). Margins
-    outside the training range count as its nearest end. All margins equal: P is the share of positives.
+    a linear system of ``terms`` + 1 equations; the second term is proportional to the integral of P''^2. The sum
+    (``expansion``) may leave [0, 1] and need not be monotone; it is clipped to Platt's range (``smoothed_range``).
+    Margins outside the training range count as its nearest end. If all margins are equal, P is the share of positives.
 
     Learned: ``coefficients_`` (N + 1,), ``limits_`` (margins at t = 0 and pi), ``range_`` (lowest and highest P).
 
-    Assumes a smooth posterior, flat at both ends. Unsuitable where P must be monotone, or one outlier stretches the
+    Assumes a smooth posterior, flat at both ends. Unsuitable if P must be monotone, or if an outlier stretches the
     range.
     """
 
@@ -133,13 +134,13 @@ class CosineExpansion(MarginPosterior):
         columns = self._cosines(margins)
         share = weights / weights.sum()
         system = (columns.T * share) @ columns + np.diag(self.penalty * np.arange(self.terms + 1.0) ** 4)
-        # Minimum-norm solution: without a penalty, few margins have many.
+        # Minimum-norm solution: without a penalty, few margins have many solutions.
         self.coefficients_ = np.linalg.lstsq(system, columns.T @ (share * positive), rcond=None)[0]
 
     def _cosines(self, margins: Array) -> Array:
         """Return cos(n t), n = 0..N, on a new last axis."""
         low, high = self.limits_
-        # Halves, so that the width of the range cannot overflow.
+        # Halved, so that the width of the range cannot overflow.
         width = high / 2 - low / 2
         t = np.pi * (np.clip(margins, low, high) / 2 - low / 2) / width if width > 0 else np.zeros(margins.shape)
         return np.asarray(np.cos(t[..., None] * np.arange(self.terms + 1)))

@@ -1,7 +1,7 @@
 """Platt's sigmoid, fitted by the Levenberg-Marquardt algorithm of the appendix of his 1999 paper, as published.
 
-Kept to reproduce published numbers. Its plain arithmetic overflows and may stop short of the optimum (Lin, Lin and Weng
-2007 explain why); ``NewtonSigmoid`` fits the same sigmoid to the same targets without either fault.
+Kept to reproduce published numbers. Its plain arithmetic may overflow, and the algorithm may stop short of the optimum
+(Lin, Lin and Weng 2007 explain why); ``NewtonSigmoid`` fits the same sigmoid to the same targets without either fault.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.posteriors.base import Array, Flags, LinearLogOdds, WeightedTrials
 
 MAX_ITERATIONS = 100
 FIRST_DAMPING = 1e-3
-# Steps are accepted unconditionally from this damping on.
+# From this damping on, steps are accepted unconditionally.
 MAX_DAMPING = 1e6
 TINY_GRADIENT = 1e-9
 # Replaces log 0.
@@ -29,17 +29,17 @@ LARGEST_EXPONENT = float(np.log(np.finfo(np.float64).max))
 class PlattSigmoid(LinearLogOdds):
     """P(positive | f) = 1 / (1 + exp(A f + B)), smoothed targets, Levenberg-Marquardt (Platt 1999, appendix).
 
-    ``bug`` keeps the published slip that Lin, Lin and Weng 2007, section 3.1, point out: the error that a step is
-    judged by uses the last trial's target for every trial. ``tolerance`` replaces the published stopping rules (a
-    gradient of 1e-9, or three steps of next to no change) by one: both components of the gradient below it, as in
-    section 4 of Lin, Lin and Weng. At most 100 iterations either way.
+    ``bug`` keeps the published mistake that Lin, Lin and Weng 2007, section 3.1, point out: the error that decides on a
+    step uses the last trial's target for every trial. ``tolerance`` replaces the published stopping rules (a gradient
+    of 1e-9, or three steps with almost no change) by a bound on both components of the gradient, as in section 4 of
+    Lin, Lin and Weng. There are at most 100 iterations either way.
 
     Learned: ``A_``, ``B_``; ``iterations_``; ``objective_``, the true F(A_, B_) in nats, not the algorithm's own
-    error; ``gradient_``, the larger component of its gradient in size; ``overflows_``, exponentials too large for a
-    double; ``log_zeros_``, logs of zero, each replaced by -200; ``converged_``, False after 100 iterations.
+    error; ``gradient_``, the larger magnitude of its two gradient components; ``overflows_``, exponentials too large
+    for a double; ``log_zeros_``, logs of zero, each replaced by -200; ``converged_``, False after 100 iterations.
 
-    Assumes log-odds linear in the margin. Where margins nearly separate the classes it can stop far from the optimum:
-    use ``NewtonSigmoid`` for new work.
+    Assumes log-odds linear in the margin. If margins nearly separate the classes, it can stop far from the optimum: use
+    ``NewtonSigmoid`` for new work.
     """
 
     kind: ClassVar[str] = "platt"
@@ -65,7 +65,7 @@ class PlattSigmoid(LinearLogOdds):
         self.gradient_ = float(max(abs(slopes @ trials.margins), abs(slopes.sum())))
 
     def _descend(self, trials: WeightedTrials) -> None:
-        """Set A and B and count, by the published pseudo-code and with its names."""
+        """Set A, B and the counters, following the published pseudo-code and its names."""
         f, w, t = trials.margins, trials.weights, trials.target
         n1, n0 = trials.positives, trials.negatives
         p, error, damping, steady = np.full_like(t, (n1 + 1.0) / (n1 + n0 + 2.0)), 1e300, FIRST_DAMPING, 0
@@ -100,7 +100,7 @@ class PlattSigmoid(LinearLogOdds):
         self.converged_ = False
 
     def _judged(self, trials: WeightedTrials) -> tuple[Array, float]:
-        """Return p (n,) at A and B, and the error by the published arithmetic, counting its failures."""
+        """Return p (n,) at A and B, and the error, by the published arithmetic; count its failures."""
         exponent = trials.margins * self.A_ + self.B_
         p = 1.0 / (1.0 + np.exp(exponent))
         self.overflows_ += int((exponent > LARGEST_EXPONENT).sum())

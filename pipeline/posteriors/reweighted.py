@@ -1,6 +1,6 @@
 """Ensembles of machines that differ in the weights of their two classes, for ``implied``.
 
-Shared work is done once: the Gram matrix of an SVC and the kernel values of the points to predict.
+The Gram matrix of an SVC and the kernel values of the points to predict are computed once for all machines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KERNELS = ("linear", "poly", "rbf", "sigmoid")
 
 
 Ensemble = list[Any] | tuple[dict[str, Any], Array, Array, Array]
-"""Machines trained separately, or those over one pool: kernel, support vectors (S, d), coefficients (S, L), offsets."""
+"""Machines trained separately, or over one pool: kernel, support vectors (S, d), coefficients (S, L), offsets."""
 
 
 def ensemble_margins(ensemble: Ensemble, rows: Array) -> Array:
@@ -43,7 +43,7 @@ def ensemble_margins(ensemble: Ensemble, rows: Array) -> Array:
 
 
 def _margin(machine: Any, rows: Array) -> Array:
-    """Return numbers (n,) with the signs of the margins, by the best method that ``machine`` has."""
+    """Return margins (n,), or numbers of the same sign, from the best method that ``machine`` has."""
     if hasattr(machine, "decision_function"):
         return np.asarray(machine.decision_function(rows), dtype=np.float64)
     if hasattr(machine, "predict_proba"):
@@ -56,8 +56,8 @@ def train(
 ) -> Ensemble:
     """Return machines like ``estimator`` with the class weights ``by_class`` (L, 2), negative class first.
 
-    They are trained on ``rows`` (n, d) of two ``labels`` (n,), the later in sorted order being positive, each row with
-    its ``weight`` (n,) above 0. Those of an SVC with a kernel of its own share one Gram matrix, up to ``SHARED_ROWS``
+    They are trained on ``rows`` (n, d) with two ``labels`` (n,), the later in sorted order being positive, and
+    ``weight`` (n,) above 0. The machines of an SVC with a built-in kernel share one Gram matrix, up to ``SHARED_ROWS``
     rows. Raises FitError for an estimator that cannot be reweighted, and for class_weight "balanced", which would undo
     the given weights.
     """
@@ -103,7 +103,7 @@ def _train_on_one_gram(
 
 
 def _lever(estimator: Any, rows: Array, labels: NDArray[Any], weight: Array) -> Callable[[Any, Array], Any]:
-    """Return a function that fits a machine with class weights (2,), by the first means that ``estimator`` has."""
+    """Return a function that fits a machine with class weights (2,), in the first way that ``estimator`` supports."""
     classes, positive = np.unique(labels, return_inverse=True)
     settings = estimator.get_params(deep=False)
     if has_fit_parameter(estimator, "sample_weight"):
@@ -122,5 +122,5 @@ def _lever(estimator: Any, rows: Array, labels: NDArray[Any], weight: Array) -> 
         ).fit(rows, labels)
     raise FitError(
         f"estimator: {type(estimator).__name__} takes neither sample_weight nor priors nor class_weight;"
-        " of a pipeline, wrap the last step alone"
+        " in a pipeline, wrap only the last step"
     )

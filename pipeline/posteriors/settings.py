@@ -1,4 +1,4 @@
-"""Types of an estimator's settings, which are checked when it is fitted, as scikit-learn asks."""
+"""Types of an estimator's settings, checked at ``fit`` as scikit-learn requires."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _PLAIN: dict[Any, tuple[Callable[[Any], bool], str]] = {
     float: (lambda value: isinstance(value, int | float | np.integer | np.floating) and _is_float(value), "a number"),
     NoneType: (lambda value: value is None, "None"),
 }
-"""Checks of a value, and their words, by type."""
+"""Check of a value, and its description in messages, by type."""
 
 
 def check_settings(estimator: Any) -> None:
-    """Raise FitError for a setting of a dataclass ``estimator`` whose value is not of its annotated type.
+    """Raise FitError if a setting of the dataclass ``estimator`` is not of the annotated type.
 
-    Numbers may be numpy's, and not NaN. Settings of other types than numbers, flags and names are left to the caller.
+    Numbers may be numpy's, but not NaN. Settings of types other than numbers, flags and names are left to the caller.
     """
     try:
         hints = get_type_hints(type(estimator))
-    except NameError:  # of types imported for type checking alone
+    except NameError:  # types imported only for type checking
         return
     for name in (field.name for field in fields(estimator)):
         hint, value = hints[name], getattr(estimator, name)

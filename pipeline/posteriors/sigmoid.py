@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 AnyFloat = NDArray[Any]
 
-# Below this a sum of probabilities has lost digits to underflow and is taken again in logs.
+# A sum of probabilities below this has lost digits to underflow, and is recomputed in logs.
 UNDERFLOW = 1e-30
 
 
@@ -37,7 +37,7 @@ def probability(log_odds: AnyFloat) -> AnyFloat:
 
 
 def posterior(llr: float, prior: float) -> float:
-    """Return the probability of a target trial with the ratio ``llr`` in nats, at a ``prior`` in (0, 1)."""
+    """Return the probability of a target trial, given its ``llr`` in nats and a ``prior`` in (0, 1)."""
     return float(probability(np.asarray(llr + math.log(prior) - math.log1p(-prior))))
 
 
@@ -49,7 +49,7 @@ def log_probability(log_odds: AnyFloat) -> AnyFloat:
 def log_sum_probability(log_odds: AnyFloat, log_weight: AnyFloat | None = None) -> AnyFloat:
     """Return log(sum over the last axis of weight * s(log_odds)); ``log_weight`` broadcasts and defaults to 0.
 
-    Sums of ordinary size are taken directly; the few that underflow are taken again by log-sum-exp.
+    Sums of ordinary size are computed directly; the few that underflow are recomputed by log-sum-exp.
     """
     terms = probability(log_odds)
     if log_weight is not None:
