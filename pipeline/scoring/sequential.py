@@ -21,7 +21,7 @@ AtEnd = Literal["undecided", "fixed"]
 
 # Speech between two checks of the ratio; more frequent ones gain nothing.
 CHECK_SECONDS = 0.1
-# No calibration tells rarer errors, and bounds of far rarer ones are not finite.
+# No calibration is accurate for rarer errors, and the bounds for far rarer ones are not finite.
 LEAST_RATE = 1e-9
 
 
