@@ -55,7 +55,7 @@ class SequentialTest:
 
     def __post_init__(self) -> None:
         for name, rate in (("miss", self.miss), ("false_accept", self.false_accept)):
-            check_type(f"sequential test: {name}", rate, Real, "an error rate, as 0.01,")
+            check_type(f"sequential test: {name}", rate, Real, "an error rate, such as 0.01,")
             if not LEAST_RATE <= rate < 0.5:
                 raise InputError(
                     f"sequential test: the {name} rate must be at least {LEAST_RATE:g} and below 0.5,"
