@@ -11,7 +11,7 @@ are kept, no audio. Populations grow and shrink after the trials were scored, so
   alike.
 - The default system also scores prefixes of each trial, for sequential decisions.
 
-The user's own trials, on recordings that nobody was enrolled from, are kept beside them in the same form.
+The user's own trials, on recordings that nobody was enrolled with, are kept beside them in the same form.
 """
 
 from __future__ import annotations
