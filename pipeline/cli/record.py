@@ -121,7 +121,7 @@ def record(
 
 
 def _by_phrase(write: Callable[[], EnrollmentReport], paths: Sequence[Path]) -> EnrollmentReport:
-    """Enroll by calling ``write``; its findings then name numbers of phrases, from 1, in place of ``paths`` of files."""
+    """Enroll by calling ``write``; its findings then name phrases by number, from 1, in place of the ``paths``."""
 
     def renamed(text: str) -> str:
         for number, path in enumerate(paths, start=1):

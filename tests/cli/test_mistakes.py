@@ -88,7 +88,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "claim of anybody": (("verify", "s.store", "--claim", "*", "call.flac"), 2, "voiceclaim identify STORE AUDIO"),
     "no audio": (VERIFY, 2, "give audio files, - for a pipe, or --mic"),
     "file and microphone": ((*VERIFY, "--mic", "call.flac"), 2, "give audio files, - for a pipe, or --mic"),
-    "the store as an option": (("verify", "--store", "s.store", "--claim", "anna"), 2, "argument here, and the first"),
+    "the store as an option": (("verify", "--store", "s.store", "--claim", "anna"), 2, "store is the first argument"),
     "no store yet": (("verify", "nostore", "--claim", "anna", "call.flac"), 2, "enroll somebody first"),
     "store and audio swapped": (("verify", "call.flac", "--claim", "anna", "s.store"), 2, "first argument is the"),
     "identify, swapped": (("identify", "call.flac", "s.store"), 2, "first argument is the store"),
