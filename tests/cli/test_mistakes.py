@@ -115,7 +115,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
     "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
     "header between blanks": (
-        ("evaluate", "s.store", "blanks.txt", *EVALUATE), 2, "names of a header are separated by commas or tabs"
+        ("evaluate", "s.store", "blanks.txt", *EVALUATE), 2, "names of a header must be separated by commas"
     ),
     "data directory of a test set": (
         ("evaluate", "s.store", "test", *EVALUATE), 2, "got no utt2spk; of a test set, give the trial list: its trials"
