@@ -30,7 +30,7 @@ from pipeline.store.speakers import Role
 
 @dataclass(frozen=True)
 class TakenOut:
-    """A model without the speakers who are enrolled again, and what it kept ``earlier`` of each; None for nothing.
+    """A model without the speakers who are enrolled again, and by name what it kept of each: None if nothing.
 
     Trials of speakers to whom recordings are added stay in the model.
     """

@@ -3,7 +3,7 @@
 Seven checks, each of which is off, warns or refuses by the settings (``ChecksConfig``). Five measure the recordings:
 clipping, noise, channels that differ and were mixed, a band that ends at 4 kHz where most speakers' does not, and
 recordings shared with another speaker. Two use log-likelihood ratios of held-out trials by the default scoring system,
-calibrated on the trials of the other speakers and divided by the median ratio of the other speakers' target trials:
+calibrated on the trials of the other speakers and divided by the median of these speakers' own ratios:
 
 - ``consistency``: the ratios of a speaker's own held-out utterances.
 - ``matches``: the ratios of these utterances claimed for anyone else, with the speaker left out of the machines.

@@ -35,7 +35,7 @@ MIN_FOR_UNKNOWN = 3
 # Where other speakers are drawn, so many consecutive speakers share one draw, and are all part of it.
 SPEAKERS_A_DRAW = 16
 
-# Prefixes of each trial that are also scored, by the default system: as much as a stream has heard before its end.
+# Prefixes of each trial that the default system scores, too: a stream is scored before its end.
 PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
 
@@ -95,7 +95,7 @@ class HeldOutScoring:
             frame_subsampling=settings.scoring.frame_subsampling,
         )
         self._latest: tuple[int | None, Claims] | None = None
-        # Cached properties are computed here, not on one of the threads that score.
+        # Solved in advance, so that none of the threads that score does it.
         _ = [solver.without_held_out for solver in training.values()]
 
     def none(self) -> HeldOutTrials:

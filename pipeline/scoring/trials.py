@@ -29,7 +29,7 @@ from pipeline.scoring.conditions import DISTANCE, SIDE_INFORMATION
 from pipeline.scoring.rules import RULES
 
 Array = NDArray[np.float64]
-# Trials are comparable if they were scored among at least this share of the speakers enrolled since.
+# Trials are comparable if they were scored among at least this share of the number of speakers asked about.
 COMPARABLE_SHARE = 0.5
 
 # Kinds of trials that a store keeps, each the prefix of its arrays' names: held-out utterances as recorded, augmented

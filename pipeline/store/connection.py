@@ -49,7 +49,7 @@ def busy_error(path: Path) -> StoreBusyError:
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """Return the status of the regular file at ``path``, None if nothing is there; raises StoreError otherwise."""
+    """Return the status of the regular file at ``path``, None if there is none; raises StoreError for anything else."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
