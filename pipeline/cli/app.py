@@ -40,7 +40,7 @@ from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
 
 class _Command(TyperCommand):
-    """A command that refuses a single-value option given twice, of which Typer would take the last."""
+    """A command that refuses a single-value option given twice, where Typer would take the last value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse ``args`` as any command."""
@@ -136,13 +136,13 @@ def _likely_cause(error: typer.TyperException, refused: str, command: str) -> st
 
     option = getattr(error, "option_name", None) or ""
     if option == "--store":
-        return "; the store is an argument here, and the first one"
-    # Of a word such as -probe.wav the parser names -p.
+        return "; here the store is the first argument, not an option"
+    # For a word such as -probe.wav, the parser's error names the option -p.
     file = next((word for word in sys.argv if word.startswith(option) and Path(word).suffix), None)
     if file is not None and len(option) == 2:
         return f"; a file whose name begins with - is given as ./{file}, or after --"
     if command == "voiceclaim enroll" and "extra argument" in error.format_message():
-        return "; one folder is enrolled, with a folder per speaker in it: give the folder above them"
+        return "; enroll takes one folder, with a folder per speaker in it: give the folder above them"
     if has_decimal_comma(refused.encode(errors="replace")):
         return f"; {DECIMAL_COMMA}"
     if getattr(getattr(error, "param", None), "metavar", None) == "P":

@@ -37,8 +37,8 @@ def background(
     """Enroll the package's synthetic voices as background speakers, to compare claims with.
 
     Run this before the first users enroll, if there will be few of them and you have no recordings of other people to
-    enroll as background speakers (`enroll --background`). Claims are compared with these voices, and thresholds are
-    set by them.
+    enroll as background speakers (`enroll --background`). Claims are compared with these voices, and thresholds
+    depend on them.
 
     Examples:
     - `voiceclaim background --store speakers.store`

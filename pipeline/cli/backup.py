@@ -119,4 +119,4 @@ def restore(
         return
     print_line(f"restored {escape(str(store))} from {escape(str(copy))}")
     if back:
-        print_line(f"enrolled again: {', '.join(escape(repr(name)) for name in back)}; remove whoever asked for that")
+        print_line(f"enrolled again: {', '.join(escape(repr(name)) for name in back)}; remove those who asked to be")

@@ -28,8 +28,8 @@ EER: the error rate at the threshold where false accepts and false rejects are e
 FA, FR: impostors accepted and true speakers rejected at the store's own threshold, which no test file has touched.
 under babble: {VOICES} other voices talk at the same time, {BABBLE_DB:g} dB below the speaker.
 by telephone: a microphone whose response is off by up to {EQUALISER_DB:g} dB, a 300-3400 Hz line with noise, a codec.
-fused, the default, is trained on simulated lines and babble too, of other voices and parameters; Xin, Wu and Pan's five
-rules on the recordings alone. The voices are synthetic: these error rates say nothing about real ones."""
+fused, the default, is trained on simulated lines and babble too, with other voices and parameters; Xin, Wu and Pan's
+five rules on the recordings alone. The voices are synthetic: these error rates say nothing about real ones."""
 
 
 def demo(

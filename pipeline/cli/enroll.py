@@ -147,7 +147,7 @@ def enroll(
 
 
 def _end(report: EnrollmentReport) -> None:
-    """Print at the end who and what was not enrolled, and exit with the code for that."""
+    """Print the numbers of speakers and files that were not enrolled, and exit with the code for that."""
     from pipeline.audio.folders import NO_AUDIO
 
     unread = sum(reason != NO_AUDIO for _, reason in report.skipped)

@@ -17,7 +17,7 @@ FEW_SPEAKERS = 10
 
 
 def report_json(store: Path, report: EnrollmentReport) -> dict[str, Any]:
-    """Return what an enrollment into ``store`` came to, for JSON."""
+    """Return the results of an enrollment into ``store``, for JSON."""
     return {
         "store": str(store),
         "enrolled": report.summaries,
@@ -88,7 +88,7 @@ def _print_speakers(report: EnrollmentReport) -> None:
 
 
 def _note_few_speakers(count: int) -> None:
-    """Print what too few speakers in the store, ``count``, mean for claims."""
+    """Print a note on claims if ``count``, the number of speakers in the store, is too low."""
     if count == 1:
         print_note(
             "note: with one speaker in the store there is nobody to compare with, and no claim can be decided, except"
@@ -109,7 +109,7 @@ def _print_expected(expected: ExpectedErrors) -> None:
     if unknown is not None:
         words.append(f"{_percent(unknown)} of unknown ones")
     print_line(
-        f"expected of audio like this, by {rejected.trials} held-out true claims, at threshold"
+        f"expected on audio like this, from {rejected.trials} held-out true claims, at threshold"
         f" {expected.threshold:.4g} of {expected.system}: {', '.join(words)}"
     )
     for name in expected.often_rejected:

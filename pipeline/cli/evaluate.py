@@ -147,9 +147,9 @@ def evaluate(
 
 
 def _end(counts: dict[str, Any], enrolled: Sequence[str], files: int) -> None:
-    """Print at the end what the error rates leave out; exit with the code for that if trials have no score.
+    """Print warnings about enrolled recordings and unscored trials; exit with a code of its own for unscored trials.
 
-    ``enrolled`` are those of the list's ``files`` that are copies of enrolled recordings.
+    ``enrolled`` names the copies of enrolled recordings among the ``files`` recordings of the list.
     """
     if enrolled:
         print_error(
@@ -199,7 +199,7 @@ def evaluate_list(
         advance("reading machines", 0, 1)
         of_claims = partial(assess, systems=systems, not_enrolled=not_enrolled, workers=workers)
         score = partial(assess_pairs, jobs=jobs) if pairs else of_claims
-        # A folder's paths are names of files, whatever lists lie in the current folder.
+        # A folder's paths name files, even if the current folder is a Kaldi data directory.
         where = Recordings(path_for(root, workers), {}) if trials.is_dir() else root
         assessment = score(opened, claims, where, channel=channel, progress=partial(advance, "scoring"))
     name_failed(assessment.failed, root, len(claims))

@@ -132,7 +132,7 @@ def note_mixed(files: Sequence[str], checks: ChecksConfig) -> None:
 
 
 def name_failed(failed: Sequence[FailedFile], root: Path, trials: int) -> None:
-    """Print why files have no score; where many are missing, or those of all ``trials`` are, in one line."""
+    """Print why files have no score; in one line if many are missing, or the files of all ``trials``."""
     from pipeline.audio.paths import NO_SUCH_FILE
 
     missing = [one for one in failed if f": {NO_SUCH_FILE}; " in one.reason]

@@ -97,7 +97,7 @@ SpeakerPattern = Annotated[
     typer.Option(
         "--speaker-pattern",
         metavar="REGEX",
-        help="Regular expression whose group is the speaker, for names of files; with a / in it, for paths.",
+        help="Regular expression to match file names (paths, if it contains a /); its group is the speaker.",
     ),
 ]
 Scheduler = Annotated[

@@ -121,7 +121,7 @@ def record(
 
 
 def _by_phrase(write: Callable[[], EnrollmentReport], paths: Sequence[Path]) -> EnrollmentReport:
-    """Enroll by ``write``, whose findings then have numbers of phrases, from 1, in place of the ``paths`` of files."""
+    """Enroll by calling ``write``; its findings then name phrases by number, from 1, in place of the ``paths``."""
 
     def renamed(text: str) -> str:
         for number, path in enumerate(paths, start=1):
@@ -156,7 +156,7 @@ def _stored_settings(store: Path, name: str) -> Config | None:
 
 
 def _folder_of(name: str, keep: Path) -> Path:
-    """Make the folder of the speaker in ``keep``; raises InputError where there are recordings or none can be made."""
+    """Make the speaker's folder in ``keep``; raises InputError if it is not empty or cannot be made."""
     name = unicodedata.normalize("NFC", name)
     if Path(name).name != name or name.startswith("."):
         raise InputError(f"--keep: a speaker's name must not contain / or begin with . to name a folder, got {name!r}")
@@ -183,7 +183,7 @@ def prompts(source: random.Random | None = None) -> Iterator[str]:
 
 
 class PhraseRecorder:
-    """Record one phrase at ``rate`` Hz until it is ``over``."""
+    """Recorder of one phrase at ``rate`` Hz, until it is ``over``."""
 
     def __init__(self, settings: Config, rate: int) -> None:
         from pipeline.features.frontend import FrontEnd

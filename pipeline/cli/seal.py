@@ -19,7 +19,7 @@ def seal(
     store: StoreArgument,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="Key file.", show_default=_VARIABLE)] = None,
     old_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Present key file of a sealed store, to replace the key.")
+        Path | None, typer.Option(metavar="FILE", help="Current key file of a sealed store, to replace the key.")
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Check the seal and every row; change nothing.")] = False,
     anchor: Annotated[

@@ -189,7 +189,7 @@ def _check_installed() -> None:
 
 
 def _announce(store: Path, background: bool) -> None:
-    """Print that there is no ``store`` yet, and how it is made; raises StoreMissingError if it cannot be."""
+    """Print that there is no ``store`` yet, and how it will be made; raises StoreMissingError if it cannot be."""
     if not store.parent.is_dir():
         raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
     what = "is made with synthetic background voices" if background else "is made by the first enrollment"
@@ -213,11 +213,11 @@ def _policy(
 
 
 def _check_proxy(proxy: str | None) -> None:
-    """Raise typer.BadParameter unless ``proxy`` is what uvicorn takes: addresses and networks at commas, or *."""
+    """Raise typer.BadParameter unless uvicorn takes ``proxy``: comma-separated addresses and networks, or *."""
     import ipaddress
 
     try:
         for one in [] if proxy is None or proxy == "*" else proxy.split(","):
             ipaddress.ip_network(one.strip())
     except ValueError as error:
-        raise typer.BadParameter(f"--proxy must be an IP address or network, as 10.0.0.0/8, or *: {error}") from None
+        raise typer.BadParameter(f"--proxy must be an IP address or network, like 10.0.0.0/8, or *: {error}") from None

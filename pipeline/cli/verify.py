@@ -250,7 +250,7 @@ def _sentence(verifier: Verifier, name: str | None, update: Update) -> str:
 
 
 def _by_test(verifier: Verifier, update: Update) -> list[str]:
-    """Return the ratio and bounds of a sequential test in words; nothing where a threshold decided."""
+    """Return the ratio and bounds of a sequential test in words; an empty list if a threshold decided."""
     test, llr = verifier.decider.test, update.sequential_llr
     if test is None or llr is None or (test.verdict(llr) is None and update.decision != "undecided"):
         return []

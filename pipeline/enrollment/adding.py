@@ -1,14 +1,14 @@
-"""More recordings of speakers who are enrolled already: they are enrolled anew from these and from what is kept.
+"""More recordings of enrolled speakers: these are enrolled anew, from the new recordings and from what the store keeps.
 
 A store keeps no audio and no frames of anybody, so this is not quite what enrolling everything at once would give:
 
-- The codebook is that of the new frames and the old centroids, each of which weighs as the frames that it stands for.
-- Segments, those of pseudo-speakers, condition vectors and fingerprints stand beside the new ones. Where there are more
-  segments than the settings allow, some are left out, evenly.
-- A GMM's mean offsets are the mean of the old and the new ones, by frames: a little nearer to the UBM than from all
-  frames at once.
-- A pitch histogram is such a mean, too.
-- Held-out trials of both stay. The speaker has a new id, and the last place in the order.
+- The codebook is trained on the new frames and the old centroids, each weighted by the number of frames it stands for.
+- Old segments, segments of pseudo-speakers, condition vectors and fingerprints are kept beside the new ones. Where
+  there are more segments than the settings allow, some are left out, evenly.
+- A GMM's mean offsets are the mean of the old and the new ones, weighted by frames: a little nearer to the UBM than
+  from all frames at once.
+- A pitch histogram is such a weighted mean, too.
+- Old and new held-out trials are kept. The speaker gets a new id, and the last place in the order.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from pipeline.store.speakers import Role
 
 @dataclass(frozen=True)
 class TakenOut:
-    """A model without speakers who are enrolled again, and what it kept of them: None where that is nothing.
+    """A model without the speakers who are enrolled again, and by name what it kept of each: None if nothing.
 
-    Trials of those to whom recordings are added stay in it.
+    Trials of speakers to whom recordings are added stay in the model.
     """
 
     rest: SpeakerModel
     earlier: dict[str, Earlier | None]
 
     def returned(self, newcomer: NewSpeaker) -> NewSpeaker:
-        """Return ``newcomer`` with what was kept of them, if anything was."""
+        """Return ``newcomer`` with the arrays that the store kept of the speaker, if there are any."""
         earlier = self.earlier.get(newcomer.name)
         return newcomer if earlier is None else replace(newcomer, id=earlier.speaker.id, earlier=earlier)
 
     def check(self, findings: Sequence[Finding]) -> None:
-        """Raise EnrollmentRefusedError if one of these speakers was refused, who would be lost."""
+        """Raise EnrollmentRefusedError if a speaker who was taken out is refused, and would be lost."""
         refused = [finding for finding in findings if finding.refused and finding.speaker in self.earlier]
         if refused:
             raise EnrollmentRefusedError(refused[0].reason, {finding.speaker: finding.check for finding in refused})
@@ -57,14 +57,14 @@ def taken_out(model: SpeakerModel, names: Container[str], role: Role, *, jobs: i
             continue
         if speaker.role != role:
             raise InputError(
-                f"{model.where}: {speaker.name!r} is enrolled as a {speaker.role}, and recordings were to be added to a"
+                f"{model.where}: {speaker.name!r} is enrolled as a {speaker.role}, but recordings were to be added to a"
                 f" {role} of that name"
             )
         ids[speaker.id] = secrets.randbits(63)
         earlier[speaker.name] = Earlier(replace(speaker, id=ids[speaker.id]), arrays)
     if not earlier:
         return TakenOut(model, earlier)
-    rest = model  # as training goes on from it: what is solved for everybody is not solved here
+    rest = model  # training goes on from this model, and solves the machines of everybody
     for name in earlier:
         rest = in_cohorts_without(rest, name, jobs=jobs)
     trials = model.trial_arrays(lambda its: its.renumbered(ids))

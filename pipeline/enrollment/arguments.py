@@ -41,7 +41,7 @@ def checks_of(settings: Config, quality: ChecksConfig | None) -> ChecksConfig:
 
 
 def _with_machines(config: Config) -> Config:
-    """Return ``config`` if its default scoring system has its machines, however many enroll; raises ConfigError."""
+    """Return ``config`` if it trains the machines of its default system, however many enroll; raises ConfigError."""
     systems = systems_of(config.machines.kinds, every_pair=config.machines.cohort == "all")
     try:
         SpeakerModel(config, where="scoring.system").check_system(None, systems)
@@ -53,27 +53,27 @@ def _with_machines(config: Config) -> Config:
 def check_covered(
     model: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]], role: Role, *, add: bool
 ) -> None:
-    """Raise InputError where somebody in the store would be lost, or change roles, if everybody were enrolled anew."""
+    """Raise InputError if enrolling everybody anew would lose a speaker of the store, or change a speaker's role."""
     if add:
         raise InputError("enroll: recordings are added to what is there, or everybody is enrolled anew, not both")
     if model is None:
         return
     if others := [one for one in model.speakers if one.role != role]:
         raise InputError(
-            f"{model.where}: {others[0].name!r} is enrolled as a {others[0].role}, and everybody was to be enrolled"
+            f"{model.where}: {others[0].name!r} is enrolled as a {others[0].role}, but everybody was to be enrolled"
             f" anew as a {role}; where there are both, remove those of one kind and enroll them again"
         )
     if lost := [one.name for one in model.speakers if not speakers.get(one.name)]:
         raise InputError(
-            f"{model.where}: to enroll everybody anew takes recordings of everybody in the store, and there are none of"
-            f" {', '.join(map(repr, lost[:5]))}{' ...' if len(lost) > 5 else ''}; give theirs too, or remove them first"
+            f"{model.where}: to enroll everybody anew takes recordings of everybody in the store, but there are none of"
+            f" {', '.join(map(repr, lost[:5]))}{' ...' if len(lost) > 5 else ''}; add these, or remove them first"
         )
 
 
 def check_names(
     store: Path, known: SpeakerModel | None, speakers: Mapping[str, Sequence[Utterance]], *, add: bool
 ) -> None:
-    """Raise InputError for nobody and for names that cannot be, SpeakerExistsError for those that are taken."""
+    """Raise InputError for no speakers or for invalid names, SpeakerExistsError for names that are taken."""
     if not speakers:
         raise InputError(f"{store}: nobody to enroll: no speakers were given")
     taken = set() if known is None or add else {speaker.name for speaker in known.speakers}

@@ -2,19 +2,19 @@
 
 Seven checks, each of which is off, warns or refuses by the settings (``ChecksConfig``). Five measure the recordings:
 clipping, noise, channels that differ and were mixed, a band that ends at 4 kHz where most speakers' does not, and
-recordings shared with another speaker. Two use held-out trials, by log-likelihood ratios of the default scoring system,
-calibrated on the trials of the other speakers and divided by the median of the other speakers' own:
+recordings shared with another speaker. Two use log-likelihood ratios of held-out trials by the default scoring system,
+calibrated on the trials of the other speakers and divided by the median of these speakers' own ratios:
 
-- ``consistency``: those of a speaker's own held-out utterances.
-- ``matches``: those of these utterances claimed for anyone else, with the speaker left out of the machines.
+- ``consistency``: the ratios of a speaker's own held-out utterances.
+- ``matches``: the ratios of these utterances claimed for anyone else, with the speaker left out of the machines.
 
-Both are skipped with fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out; where
-they were to refuse, with a warning. Two voices in one folder are found if one follows the other, since the last
-utterances are held out; if they alternate, the machines contain both.
+Both are skipped with fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out; a check
+that was to refuse speakers then warns that it was skipped. Two voices in one folder are found if one follows the other,
+since the last utterances are held out; if they alternate, the machines contain both.
 
 Too little speech is always refused (``pipeline.enrollment.speech.audible``). Where recordings are measured, samples far
-from full scale and copies within one folder give warnings, and are no reason to refuse. How often the checks are right
-is in ``benchmarks/ENROLLMENT_CHECKS.md``.
+from full scale and copies within one folder only give warnings. How often the checks are right is in
+``benchmarks/ENROLLMENT_CHECKS.md``.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ MAX_GROUPS = 10
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem with one speaker; ``reason`` is a sentence that names them and may name files.
+    """A problem with one speaker; ``reason`` is a sentence that names the speaker and may name files.
 
-    ``check`` is one of ``pipeline.config.CHECKS``, speech where there is too little, or scale.
+    ``check`` is one of ``pipeline.config.CHECKS``, or "speech" (too little of it), or "scale".
     """
 
     speaker: str
@@ -63,7 +63,7 @@ class Finding:
 class Strength:
     """Mean log-likelihood ratios of a speaker's held-out utterances, as shares of the typical one; None if no trials.
 
-    ``own`` for the speaker; ``other`` for the other speaker, ``claim`` by id, with the highest.
+    ``own`` is that of claims for the speaker, ``other`` the highest for anyone else: the speaker with the id ``claim``.
     """
 
     own: float | None
@@ -78,7 +78,7 @@ def needs_recordings(settings: ChecksConfig) -> bool:
 
 
 def check_recordings(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: SpeakerModel) -> list[Finding]:
-    """Check the recordings, also against the fingerprints that the ``known`` model keeps of its own."""
+    """Check the recordings, also against the fingerprints of the recordings in the ``known`` model."""
     findings = [
         _finding(newcomer.name, check, action, reason)
         for newcomer in newcomers
@@ -90,14 +90,14 @@ def check_recordings(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], kn
     if settings.duplicates == "off":
         return findings
     stored = {speaker.name: arrays for speaker, arrays in zip(known.speakers, known.arrays, strict=True)}
-    # Recordings that are added may be there already.
+    # A speaker's added recordings may be in the store already.
     stored |= {newcomer.name: newcomer.earlier.arrays for newcomer in newcomers if newcomer.earlier}
     prints = {name: arrays["fingerprints"] for name, arrays in stored.items() if "fingerprints" in arrays}
     return findings + _duplicates(settings, newcomers, prints)
 
 
 def _failed(settings: ChecksConfig, newcomer: NewSpeaker) -> Iterator[tuple[str, Action, str]]:
-    """Yield the checks that a new speaker's recordings fail by themselves, what is done about it, and the reason."""
+    """Yield each check that a new speaker's recordings fail by themselves, the action that follows, and the reason."""
     recordings = newcomer.recordings
     of = f"of {len(recordings)} recordings"
     share, snr = clipped_share(recordings), median_snr(recordings)
@@ -120,8 +120,9 @@ def _failed(settings: ChecksConfig, newcomer: NewSpeaker) -> Iterator[tuple[str,
     if settings.duplicates != "off" and (pairs := copies(recordings)):
         first, second = (recordings[number].path for number in pairs[0])
         reason = (
-            f"{len({second for _, second in pairs})} {of} are copies of others of theirs, the first of them {second},"
-            f" of {first}. Keep one of each: what is trained on and held out, too, makes the expected errors too low"
+            f"{len({second for _, second in pairs})} {of} are copies of others by the same speaker, the first of them"
+            f" {second}, of {first}. Keep one of each: recordings both trained on and held out make the expected errors"
+            " too low"
         )
         yield "duplicates", "warn", reason
 
@@ -133,7 +134,7 @@ def _narrow_band(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known:
     if not narrow or is_narrow_band([*(newcomer.high_db for newcomer in newcomers), *others]):
         return []
     reason = (
-        "the recordings end at about 4 kHz, as on a telephone, and those of most speakers do not. Record them by the"
+        "the recordings end at about 4 kHz, as on a telephone, and those of most speakers do not. Record them with the"
         " same microphone or line as the others, or enroll telephone users in a store of their own?"
     )
     return [_finding(name, "narrow_band", settings.narrow_band, reason) for name in narrow]
@@ -202,7 +203,7 @@ def check_trials(
 
 
 def _not_judged(checks: ChecksConfig, name: str, seconds: float) -> list[Finding]:
-    """Return a warning for each check that was to refuse people, and cannot judge this one."""
+    """Return a warning for each check that was to refuse speakers, but cannot judge this one."""
     actions = {"consistency": checks.consistency, "matches": checks.matches}
     reason = (
         f"{seconds:.1f} s of their speech were held out; {MIN_HELD_OUT:g} s, and {MIN_OTHERS} other speakers, are"

@@ -2,8 +2,8 @@
 
 Fingerprints (``pipeline.features.fingerprints``) of two recordings are compared at each lag at which some frame of one
 equals a frame of the other: one in thousands of unrelated recordings has such a lag by chance, a duplicate has one in
-nearly every word. There the bits of a window must differ as little as in duplicate-audio detection. A copy among the
-recordings of one speaker, whose takes of one word are alike, must agree from beginning to end and in more bits.
+nearly every word. At that lag the bits of a window must differ as little as in duplicate-audio detection. Takes of one
+word by one speaker are alike, so a copy among a speaker's recordings must agree from beginning to end, in more bits.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pipeline.features.fingerprints import BITS, LEAST_LOUD, WINDOW, Prints, mos
 
 # Frames compared with each frame of equal value, in the order of recordings: silence and tones repeat everywhere.
 MAX_PLACES = 100
-# Loud frames of recordings with identical fingerprints throughout, however short their windows.
+# Fewest loud frames by which recordings are duplicates if all fingerprints are identical, however short the window.
 MIN_IDENTICAL = 10
 
-# Of recordings of one speaker: the most frames that a copy may be late or longer, and the share of differing bits below
-# which it is one. Of 381,600 pairs of half-second takes of commands30, compared from their beginnings, one copy has
+# Among recordings of one speaker, a copy is at most so many frames late or longer, and has less than this share of
+# differing bits. Of 381,600 pairs of half-second takes of commands30, compared from their beginnings, one copy has
 # 0.08, and all others have 0.33 or more.
 MOST_LATE = 10
 MOST_COPIED = 0.2
 
-# Bits that must differ less in a window with so many loud frames.
+# Bits, by the number of loud frames in a window: a duplicate has fewer differing bits there.
 _MAX_BITS = np.array([32 * n * most_differing(n) if n >= LEAST_LOUD else 0.0 for n in range(WINDOW + 1)])
 
 
@@ -42,7 +42,7 @@ def duplicates(recordings: Sequence[tuple[int, Recording]]) -> list[tuple[int, i
 
 
 def copies(recordings: Sequence[Recording]) -> list[tuple[int, int]]:
-    """Return the pairs (i, j), i < j, of recordings of one speaker of which the second is a copy of the first."""
+    """Return the pairs (i, j), i < j, of one speaker's recordings in which the second is a copy of the first."""
     pairs = set()
     for i, j, lag in _candidates(list(enumerate(recordings))):
         one, other = recordings[i], recordings[j]
@@ -53,7 +53,7 @@ def copies(recordings: Sequence[Recording]) -> list[tuple[int, int]]:
 
 
 class KnownRecordings:
-    """Recordings by their ``known`` fingerprints (F,), end to end; others may be copies of them, or of parts."""
+    """Known recordings, by their fingerprints (F,) end to end; other recordings may be copies of them, or of parts."""
 
     def __init__(self, known: Prints) -> None:
         self._known = kept_of(known)
@@ -61,7 +61,7 @@ class KnownRecordings:
         self._prints = known[self._places]
 
     def hold(self, recording: Recording) -> bool:
-        """Return True if all of ``recording`` but silence is a copy, at the lag where most frames are known."""
+        """Return True if ``recording``, silence aside, is a copy throughout, at the lag where most frames are known."""
         frames = np.flatnonzero(recording.loud)
         prints = recording.prints[frames]
         at = np.searchsorted(self._prints, prints)
@@ -102,7 +102,7 @@ def _candidates(recordings: Sequence[tuple[int, Recording]]) -> list[tuple[int, 
 def _compared(one: Recording, other: Recording, lag: int) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
     """Return which frames of ``one`` are loud, and in how many bits each differs from ``other``, ``lag`` frames later.
 
-    Frames are those that both have (T,); others than loud ones differ in none.
+    The T frames are those that both have; frames that are not loud count as equal.
     """
     start, end = max(0, -lag), min(len(one.prints), len(other.prints) - lag)
     loud = one.loud[start:end]
@@ -110,7 +110,7 @@ def _compared(one: Recording, other: Recording, lag: int) -> tuple[NDArray[np.bo
 
 
 def _is_copy(loud: NDArray[np.bool_], differing: NDArray[np.uint8]) -> bool:
-    """Return True where so few bits differ in the ``loud`` frames (T,) as do in copies alone."""
+    """Return True if as few bits differ in the ``loud`` frames (T,) as in copies only."""
     return bool(loud.sum() >= MIN_IDENTICAL and differing.sum() < MOST_COPIED * BITS * loud.sum())
 
 

@@ -57,7 +57,7 @@ def enroll(
     """Enroll speakers into a store, which is made if it is not there.
 
     All or nothing: on any error the store is as it was. A file that cannot be decoded is skipped and reported; a
-    speaker with too little speech, or whom the enrollment checks refuse, is left out and reported.
+    speaker who has too little speech, or is refused by the enrollment checks, is left out and reported.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ def enroll(
         Add recordings to speakers who are enrolled already, in place of an error (``pipeline.enrollment.adding``).
         Where a check refuses any of these, nobody is enrolled.
     new : bool
-        As ``add``, and leave out recordings that the store has of the same speaker (``pipeline.enrollment.growing``).
-        If no others are left, the store stays as it is, and the report names nobody.
+        As ``add``, but leave out recordings that the store has of the same speaker (``pipeline.enrollment.growing``).
+        If no recordings are left, the store stays as it is, and the report names nobody.
     anew : bool
         Enroll everybody again, together: background models are trained on all ``recordings``, not only on the first
         speakers of the store. Settings may change; trials of ``calibrate`` are erased. All speakers of the store must
@@ -96,7 +96,7 @@ def enroll(
     Raises
     ------
     SpeakerExistsError
-        Before any work is done, for a name that is taken, without ``add``.
+        For a name that is taken, without ``add``; raised before any work is done.
     NotEnoughSpeechError, EnrollmentRefusedError
         If nobody is left to enroll, or recordings to be added are refused.
 
@@ -169,7 +169,7 @@ def _beside(
 ) -> tuple[TakenOut, bool]:
     """Return the model that ``speakers`` are trained beside, and whether it is empty, as in a new ``store``.
 
-    ``model`` is what stands there, None for nothing. Raises InputError, ConfigError and SpeakerExistsError.
+    ``model`` is the one in the store, None for none. Raises InputError, ConfigError and SpeakerExistsError.
     """
     if anew:
         check_covered(model, speakers, role, add=add)
@@ -225,7 +225,7 @@ def _one_at_a_time(progress: Progress) -> Progress:
 
 
 def _with_held_out(model: SpeakerModel, known: SpeakerModel, held_out: HeldOut) -> SpeakerModel:
-    """Return the trained ``model`` with the held-out trials of all its speakers, and without calibrations to fewer."""
+    """Return the trained ``model`` with the held-out trials of all its speakers, dropping calibrations to fewer."""
     arrays: dict[str, AnyArray] = {}
     for kind, trials in zip(HELD_OUT, (held_out.trials, held_out.changed), strict=True):
         if trials is not None:

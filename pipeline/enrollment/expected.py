@@ -1,4 +1,4 @@
-"""The errors to expect of a store at its default threshold, as its held-out trials have them."""
+"""The errors to expect of a store at its default threshold, estimated from its held-out trials."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.store.model import SpeakerModel
 from pipeline.store.thresholds import judged_trials
 
 LEVEL = 0.95  # of the intervals
-# A speaker is rejected often if so many held-out utterances are, as a share, and in number at the least.
+# A speaker is often rejected if at least this share, and this number, of their held-out utterances are.
 OFTEN, LEAST_REJECTED = 0.25, 2
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorShare:
-    """``errors`` among ``trials``, their share ``rate``, and Wilson's interval (``low``, ``high``) of it."""
+    """``errors`` among ``trials``, their share ``rate``, and Wilson's interval (``low``, ``high``) for the share."""
 
     errors: int
     trials: int
@@ -31,9 +31,9 @@ class ErrorShare:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedErrors:
-    """Held-out trials of audio as it was enrolled that the default ``system`` gets wrong at its ``threshold``.
+    """Held-out trials, without augmented versions, that the default ``system`` gets wrong at its ``threshold``.
 
-    ``false_accept`` is among claims of enrolled speakers, ``false_accept_unknown`` among those of speakers who were
+    ``false_accept`` is among claims by enrolled speakers, ``false_accept_unknown`` among claims by speakers who were
     left out of the machines, None where there are none. ``often_rejected`` are names.
     """
 
@@ -46,7 +46,7 @@ class ExpectedErrors:
 
 
 def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
-    """Count the errors of the default system on the held-out trials; None where these are too few to decide by."""
+    """Count the errors of the default system on the held-out trials; None if these are too few for a threshold."""
     system = model.config.scoring.system
     trials, calibration = model.trials([system, *RULES[system].parts, *SIDE_INFORMATION]), model.calibration(system)
     if trials is None or calibration is None:

@@ -21,9 +21,9 @@ from pipeline.store.model import SpeakerModel
 
 @dataclass(frozen=True)
 class Grown:
-    """The utterances by ``speakers`` that are new, how many were ``left_out`` by name, and files that were not read.
+    """The new utterances of each of the ``speakers``, the numbers ``left_out`` by name, and files that were not read.
 
-    Those left out are duplicates of recordings of the same speaker, or have no speech.
+    Utterances left out are duplicates of recordings of the same speaker, or have no speech.
     """
 
     speakers: Mapping[str, Sequence[Utterance]]
@@ -34,9 +34,9 @@ class Grown:
 def grown(
     model: SpeakerModel, speakers: Mapping[str, Sequence[Utterance]], *, workers: Workers, progress: Progress
 ) -> Grown:
-    """Return what of ``speakers`` is not in ``model`` yet; people who are not enrolled are left as they are.
+    """Return the utterances of ``speakers`` that are not in ``model`` yet: all of them for people not enrolled.
 
-    Raises InputError where the model keeps no fingerprints of one of them.
+    Raises InputError where the model keeps no fingerprints of an enrolled speaker.
     """
     known = {
         one.name: _prints(model, one.name, arrays)

@@ -1,4 +1,4 @@
-"""Scores of held-out utterances under every system, each as of somebody enrolled and as of an unknown impostor."""
+"""Scores of held-out utterances under every system, each as an enrolled speaker's and as an unknown impostor's."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from pipeline.scoring.trials import HeldOutTrials
 
 Array = NDArray[np.float64]
 OfSpeaker = tuple[int, Sequence[FeatureBlock]]
-"""A speaker's number, and utterances."""
+"""A speaker's number and utterances."""
 Margins = dict[str, Array]
-"""Margins (N,) of an utterance by the kind of machines."""
+"""Margins (N,) of an utterance, by kind of machine."""
 
 # With fewer speakers, leaving one out leaves nobody to compare a claim with.
 MIN_FOR_UNKNOWN = 3
 
-# Where others are drawn, so many consecutive speakers share a draw, which they are all in.
+# Where other speakers are drawn, so many consecutive speakers share one draw, and are all part of it.
 SPEAKERS_A_DRAW = 16
 
-# Of each trial these prefixes are scored too, under the default system: what a stream knows before it is over.
+# Prefixes of each trial that the default system scores, too: a stream is scored before its end.
 PREFIX_SECONDS = (0.5, 0.75, 1.0, 1.5)
 
 
@@ -51,10 +51,10 @@ class Claims:
 class HeldOutScoring:
     """Scores held-out utterances of speakers of ``population`` under every system.
 
-    ``training`` are the solvers of its supervector machines, which can leave a speaker out. ``claims`` are the numbers
-    of the speakers who can be claimed, ``ids`` the ids of all. Utterances of a ``changed`` condition are scored by the
-    machines over whole utterances alone. Each utterance is claimed for its speaker and for all others, or, where
-    ``most_others`` are given and there are more, for so many drawn at random, and a few besides.
+    ``training`` has the solvers of the population's supervector machines, which can leave a speaker out. ``claims`` are
+    the numbers of the speakers who can be claimed, ``ids`` the ids of all. Utterances of a ``changed`` condition are
+    scored only by the machines over whole utterances. Each utterance is claimed for its speaker and for ``most_others``
+    speakers drawn at random, or a few more (default: all).
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class HeldOutScoring:
             frame_subsampling=settings.scoring.frame_subsampling,
         )
         self._latest: tuple[int | None, Claims] | None = None
-        # Solved here, not on one of the threads that score.
+        # Solved in advance, so that none of the threads that score does it.
         _ = [solver.without_held_out for solver in training.values()]
 
     def none(self) -> HeldOutTrials:
@@ -153,7 +153,7 @@ class HeldOutScoring:
         return trials
 
     def _claims(self, speaker: int) -> Claims:
-        """Return whom a speaker's utterances are claimed for: everybody, or some consecutive speakers and others."""
+        """Return the claims on a speaker's utterances: for everybody, or for neighbours in the order and others."""
         numbers, draw = self._numbers, None
         if len(numbers) > self._most_others + SPEAKERS_A_DRAW:
             draw = speaker // SPEAKERS_A_DRAW
@@ -183,9 +183,9 @@ class HeldOutScoring:
     def _margins(
         self, speakers: Sequence[int], summaries: Sequence[list[UtteranceStatistics]]
     ) -> list[list[list[Margins]]]:
-        """Return each speaker's margins of all ``summaries``: with the speaker there and, among enough, absent.
+        """Return each speaker's margins of all ``summaries``: with the speaker and, among enough others, without.
 
-        Only machines that a solver made have others without the speaker.
+        Only the machines made by a solver differ between the two.
         """
         absences = (False, True) if self._judged_among >= MIN_FOR_UNKNOWN else (False,)
         margins: list[list[list[Margins]]] = [[[{} for _ in its] for _ in absences] for its in summaries]
@@ -235,7 +235,7 @@ class HeldOutScoring:
 def score_together(parts: Sequence[tuple[HeldOutScoring, Sequence[OfSpeaker]]]) -> list[list[list[HeldOutTrials]]]:
     """Return, for each scoring, each speaker and each utterance, its trials.
 
-    These are every claim, then the nontarget ones again as if by unknown impostors. All scorings must be of one
+    The trials are all claims, then the nontarget ones again as if by unknown impostors. All scorings must be of one
     population: inner products with its training rows are computed for all utterances at once.
     """
     begun = [scoring._begun(speech) for scoring, speech in parts]

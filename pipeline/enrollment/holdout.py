@@ -1,7 +1,7 @@
-"""The hold-out pass: machines trained without some utterances of every new speaker, and the scores of these.
+"""The hold-out pass: machines are trained without some utterances of every new speaker, and score these utterances.
 
 Only the scores are kept: thresholds and calibrations are fitted to them. Speakers whose held-out scores fail an
-enrollment check are left out, and the pass is run again for the others as if nobody else had been there.
+enrollment check are left out, and the pass is run again for the others as if only they had been given.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pipeline.machines.workers import in_order
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
-# Most other speakers that a held-out utterance is claimed for: of more, so many are drawn.
+# A held-out utterance is claimed for at most this many other speakers, drawn at random if there are more.
 MOST_OTHERS = 60
-# Up to FEW speakers, each has more trials than there are machines, so that machines are made without the speaker
-# (``SupervectorTraining.held_out_margins``): for TOGETHER_OF_FEW speakers at once.
+# Each of up to FEW speakers has more trials than there are machines, so machines are made without the speaker
+# (``SupervectorTraining.held_out_margins``), for TOGETHER_OF_FEW speakers at once.
 FEW, TOGETHER_OF_FEW = 64, 4
-# Whole utterances are held out if they make up at least the first share of the speech that is wanted, and at most the
-# second of all speech.
+# Whole utterances are held out if they make up at least the first share of the speech wanted for it, and at most the
+# second share of all speech.
 LEAST_WHOLE, MOST_WHOLE = 0.25, 0.75
 
 
@@ -77,8 +77,9 @@ def _scored(
 ) -> tuple[HeldOutTrials, HeldOutTrials | None, Provisional, SpeakerModel | None]:
     """Return the held-out trials of the new speakers, as recorded and of augmented versions (None without any).
 
-    The machines that scored them are the third result. Where this is done ``once``, the newcomers keep only what the
-    final pass reads; where threads would be idle, that pass runs at the same time, and its model is the fourth result.
+    The machines that scored them are the third result. If the pass is run only ``once``, the newcomers keep only what
+    the final pass reads; if threads would be idle, the final pass runs at the same time, and its model is the fourth
+    result.
     """
     settings = trainer.settings
     kept = [newcomer.speech.mapped(cut.kept) for newcomer, cut in zip(newcomers, cuts, strict=True)]
@@ -103,7 +104,7 @@ def _scored(
         HeldOutScoring, settings, population, solvers, claims, ids, condition=condition, most_others=MOST_OTHERS
     )
     scorings = [scoring()]
-    if condition is not None and len(model) > 1:  # a speaker alone is judged by frames, as recorded
+    if condition is not None and len(model) > 1:  # a single speaker is judged by the frames as recorded
         scorings.append(scoring(changed=True))
     of_each = [
         (recorded, [trial for version in versions for trial in version])[: len(scorings)]
@@ -143,7 +144,7 @@ def _scores(
 
 
 def _accepted(newcomers: Sequence[NewSpeaker], findings: Sequence[Finding]) -> list[NewSpeaker]:
-    """Return the speakers whom no finding refuses; raises EnrollmentRefusedError for nobody."""
+    """Return the speakers whom no finding refuses; raises EnrollmentRefusedError if there are none."""
     refused = [finding for finding in findings if finding.refused]
     names = {finding.speaker for finding in refused}
     accepted = [newcomer for newcomer in newcomers if newcomer.name not in names]
@@ -155,7 +156,7 @@ def _accepted(newcomers: Sequence[NewSpeaker], findings: Sequence[Finding]) -> l
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A hold-out split: utterances after number ``first`` are held out, and all of that one but a leading ``share``."""
+    """A hold-out split: utterance ``first`` is held out except for its leading ``share``, and so are all after it."""
 
     first: int
     share: float
@@ -181,7 +182,7 @@ def cut_of(utterances: Sequence[FeatureBlock], settings: Config) -> Cut:
 
     The last utterances are held out, not random ones: names sort by session or by text, and a threshold must hold for
     sessions and texts that were not enrolled. Where whole utterances would be far too much or too little, as with a
-    single one, the end of one is held out instead, and those after it.
+    single utterance, the end of one is held out instead, with all utterances after it.
     """
     sizes = [len(block.vectors) for block in utterances]
     wanted = settings.threshold.holdout * sum(sizes)

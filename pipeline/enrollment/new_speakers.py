@@ -1,4 +1,4 @@
-"""New speakers and their speech, with what a store keeps of those to whom recordings are added."""
+"""New speakers and their speech, with the earlier arrays of speakers to whom recordings are added."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Utterances = list[FeatureBlock]
 class Speech:
     """One new speaker's speech, utterance by utterance.
 
-    ``versions[0]`` are the utterances as recorded; each further version holds an augmented one of each, in the same
-    order, and each of ``pseudo_speakers`` holds all of them at one other speed. An augmented utterance has no frames
-    where it has no speech, or where there is no version of that kind.
+    ``versions[0]`` has the utterances as recorded. Each further version has an augmented version of every utterance, in
+    the same order, and each of ``pseudo_speakers`` has all utterances at one other speed. An augmented utterance has no
+    frames where it has no speech, or where there is no version of that kind.
     """
 
     versions: list[Utterances]
@@ -49,7 +49,7 @@ class NewSpeaker:
     """One new speaker.
 
     ``recordings`` are the measurements of the utterances, in order, where these were asked for; ``skipped`` the files
-    that could not be read or hold no speech, with the reasons; ``earlier`` what is kept of one who was enrolled before.
+    that could not be read or hold no speech, with the reasons; ``earlier`` the arrays of one who was enrolled before.
     Held-out utterances are scored as recorded and in the versions with numbers ``scored``; other versions have only the
     features that machines are trained on.
     """
@@ -93,7 +93,7 @@ class NewSpeaker:
         return float(np.median(levels)) if levels else None
 
     def keep_frame_vectors(self) -> None:
-        """Drop everything but the vectors of machines over frames."""
+        """Drop everything but the vectors that machines over frames are trained on."""
         self.speech = Speech([[replace(block, others={}) for block in self.utterances]], [])
 
     def after_earlier(self, name: str, rows: AnyArray) -> AnyArray:
@@ -104,7 +104,7 @@ class NewSpeaker:
         return np.concatenate((old.astype(rows.dtype), rows)) if len(rows) else old
 
     def weighed(self, vectors: Samples) -> tuple[Samples, Samples | None]:
-        """Return ``vectors`` (T, d) after the earlier centroids, and weights: each one's number of frames."""
+        """Return ``vectors`` (T, d) after the earlier centroids, and the number of frames that each stands for."""
         if self.earlier is None:
             return vectors, None
         old = self.earlier.speaker
@@ -112,7 +112,7 @@ class NewSpeaker:
         return self.after_earlier("centroids", vectors), weights
 
     def averaged(self, name: str, array: AnyArray) -> AnyArray:
-        """Return the mean of ``array`` and of the earlier one that is kept under ``name``, by frames."""
+        """Return the mean of ``array`` and the earlier one that is kept under ``name``, weighted by frames."""
         if self.earlier is None or name not in self.earlier.arrays:
             return array
         share = self.frames / self.counts[0]

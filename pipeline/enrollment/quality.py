@@ -27,8 +27,8 @@ class Recording:
     """One recording: its ``samples``, the ``clipped`` among them, its ``snr_db`` (None without speech).
 
     ``prints`` (T,) are its fingerprints; ``loud`` (T,) marks those loud enough to be compared. ``high_db`` is that of
-    ``SpeechMeter``. ``channels_differ`` where the samples are the mean of channels that hold different sounds,
-    ``is_off_scale`` where full scale is not 1.
+    ``SpeechMeter``. ``channels_differ`` is True if the samples are the mean of channels that hold different sounds,
+    ``is_off_scale`` if full scale is not 1.
     """
 
     path: Path
@@ -43,7 +43,7 @@ class Recording:
 
 
 def kept_of(prints: Prints) -> Recording:
-    """Return all that is kept of recordings once they are enrolled: their ``prints`` (T,)."""
+    """Return recordings as a store keeps them: nothing but their ``prints`` (T,)."""
     return Recording(Path(), 0, 0, None, prints, prints != 0)
 
 
@@ -71,7 +71,7 @@ class RecordingMeter:
         self._measure(resampler.push(samples))
 
     def finish(self, *, channels_differ: bool = False) -> Recording:
-        """Return the measurements, and what the downmix has found."""
+        """Return the measurements, with the downmix's finding on its channels."""
         if self._streams is not None:
             resampler, fingerprints = self._streams
             self._prints.append(fingerprints.flush())

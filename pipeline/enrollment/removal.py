@@ -29,9 +29,9 @@ def remove_speaker(
     store : Store or path
         The store.
     name : str
-        Name of the speaker, a background speaker's too.
+        Name of a speaker or a background speaker.
     jobs : int
-        Threads for what is trained again.
+        Threads for training machines again.
     progress : callable, optional
         Called as ``progress(stage, steps just done, steps in all)``, first with 0.
 
@@ -59,10 +59,10 @@ def remove_speaker(
 def retrained_without(
     model: SpeakerModel, name: str, *, jobs: int = 1, progress: Progress | None = None
 ) -> SpeakerModel:
-    """Retrain what the speech of ``name`` was part of, and return the model of everybody else.
+    """Retrain everything that the speech of ``name`` went into, and return the model of everybody else.
 
-    That is one-vs-rest and supervector machines, cohorts and calibrations. The UBM stays as it was fitted to the first
-    speakers.
+    This covers one-vs-rest and supervector machines, cohorts and calibrations. The UBM stays as it was fitted to the
+    first speakers.
     """
     kinds = [kind for kind in utterance_kinds_of(model.config.machines.kinds) if kind.machine == "supervector"]
 
@@ -89,7 +89,7 @@ def retrained_without(
 
 
 def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerModel:
-    """Return the view without ``name``, with the cohorts and pair machines of the others enrolled alone."""
+    """Return the view without ``name``, with cohorts and pair machines as if only the others had been enrolled."""
     rest, table = model.view_without(name), model.cohort_table
     if not len(rest) or table is None or model.pairs is None or rest.pairs is None:
         return rest
@@ -100,7 +100,7 @@ def in_cohorts_without(model: SpeakerModel, name: str, *, jobs: int) -> SpeakerM
 
 
 def _one_vs_rest(rest: SpeakerModel, arrays: list[Named], jobs: int) -> tuple[str, ...]:
-    """Train the one-vs-rest machines of those who remain; return the arrays to drop if only one does."""
+    """Train the one-vs-rest machines of those who remain; return the arrays to drop if only one speaker does."""
     if "one_vs_rest" not in rest.config.machines.kinds:
         return ()
     if len(rest) < 2:

@@ -24,19 +24,19 @@ class EnrollmentReport:
     enrolled : tuple of Speaker
         Speakers that this enrollment put into the model.
     findings : tuple of Finding
-        Of the enrollment checks (``pipeline.enrollment.checks``), and of too little speech.
+        Findings of the enrollment checks (``pipeline.enrollment.checks``), and speakers with too little speech.
     skipped : tuple of (Path, str)
         Files that could not be used, and the reason.
     held_out_trials : int
-        Trials of their held-out utterances, as they were recorded.
+        Trials of the enrolled speakers' held-out utterances, as recorded.
     machines : int
         Number of machines that were trained.
     narrow_band : bool
         Whether the recordings made this a store of features at 8 kHz (``features.narrow_band``).
     elapsed_seconds : float
-        Time that it took.
+        Time that the enrollment took.
     left_out : mapping of str to int
-        Recordings that ``new`` left out, by name.
+        Numbers of recordings that ``new`` left out, by speaker's name.
 
     Examples
     --------

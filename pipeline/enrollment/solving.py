@@ -1,7 +1,7 @@
 """Supervector machines of everybody, from the segments in a store and those of new speakers.
 
-The store keeps the inner products of the segments that the machines were solved from, so that adding a speaker takes
-those of new segments alone, and removal none.
+The store keeps the inner products of the segments that the machines were solved from: adding a speaker computes those
+of the new segments only, and removal computes none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Numbers = NDArray[np.intp]
 class SpeakerSegments:
     """Supervectors (S, D) of the ``segments`` of speaker ``id``, and of those of each of the ``pseudo``-speakers.
 
-    So many of the last of each are of ``held_out`` utterances; a speaker without these counts is never left out.
+    ``held_out`` counts the last segments of each that are of held-out utterances; without counts, none is left out.
     """
 
     id: int
@@ -51,7 +51,7 @@ class SpeakerSegments:
         return SpeakerSegments(self.id, segments, [rows for rows, _ in made], [count, *(count for _, count in made)])
 
     def thinned(self, most: int, of_pseudo: int) -> tuple[SpeakerSegments, Numbers]:
-        """Return ``most`` of the segments at most, and ``of_pseudo`` of each pseudo-speaker, with their numbers.
+        """Return at most ``most`` of the segments and ``of_pseudo`` of each pseudo-speaker's, with their numbers.
 
         Segments are numbered through all ``parts``.
         """
@@ -68,7 +68,7 @@ class SpeakerSegments:
 
 
 def stored_segments(model: SpeakerModel, kind: UtteranceKind, *, has_pseudo: bool) -> list[SpeakerSegments]:
-    """Return everybody's segments in ``model``, with those of pseudo-speakers where it ``has_pseudo``-speakers."""
+    """Return everybody's segments in ``model``, with those of pseudo-speakers if it ``has_pseudo`` ones."""
     if not len(model):
         return []
     pseudo = model.pseudo_segments() if has_pseudo else [[] for _ in model.speakers]
@@ -86,9 +86,9 @@ def solve(
 ) -> tuple[SupervectorTraining, Named]:
     """Solve the supervector machines of ``speakers``, from as many segments as ``machines.gram_gib`` has room for.
 
-    Where they are too many, those with most are thinned out evenly. Inner products that the ``known`` model keeps are
-    not computed again; those to keep now are the second result. Raises ConfigError where there is no room for one
-    segment each.
+    Where there are too many, the segments of the speakers with most are thinned out evenly. Inner products that the
+    ``known`` model keeps are not computed again; the products to keep are the second result. Raises ConfigError where
+    there is no room for one segment each.
     """
     parts = [part for one in speakers for part in one.parts]
     cap = _cap([len(part) for part in parts], config, kind)
@@ -113,7 +113,7 @@ def most_rows(config: Config) -> int:
 
 
 def _cap(sizes: Sequence[int], config: Config, kind: UtteranceKind) -> int:
-    """Return the most segments of each that fit, of speakers and pseudo-speakers with ``sizes`` (N,) segments."""
+    """Return the most segments that each speaker and pseudo-speaker may have, by their numbers ``sizes`` (N,)."""
     most = most_rows(config)
     counts = np.array(sizes)
     caps = [cap for cap in range(1, max(sizes) + 1) if np.minimum(counts, cap).sum() <= most]
@@ -137,7 +137,7 @@ def _known(
     places = {key: place for place, key in enumerate(zip(*(column.tolist() for column in before), strict=True))}
     found = np.array([places.get(key, -1) for key in zip(speakers.tolist(), numbers.tolist(), strict=True)])
     rows, kept = np.flatnonzero(found >= 0), found[found >= 0]
-    if np.array_equal(rows, kept) and len(kept) == len(places):  # all of them, before any new ones
+    if np.array_equal(rows, kept) and len(kept) == len(places):  # all kept rows, before any new ones
         return Known(rows, unpacked(triangle, len(found)))
     inner = np.empty((len(found), len(found)), dtype=triangle.dtype)
     inner[square(rows)] = unpacked(triangle)[square(kept)]

@@ -1,4 +1,4 @@
-"""New speakers' utterances on their way into machines: read, augmented, and weighed for enough speech."""
+"""New speakers' utterances on their way into machines: read, augmented, and checked for enough speech."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pipeline.machines.workers import Item, Workers, path_for
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, steps just done, steps in all)."""
 
-# Held-out utterances of an augmented version that are enough, one a speaker: with many speakers, each one's are scored
-# in some of the versions only.
+# Held-out utterances of an augmented version that suffice, one per speaker: with many speakers, each speaker's are
+# scored only in some of the versions.
 ENOUGH_CHANGED = 400
 # Length of the pieces that a longer recording is augmented in.
 PIECE_SECONDS = 60.0
@@ -46,7 +46,7 @@ def read_speech(
 ) -> tuple[list[NewSpeaker], list[tuple[Path, str]]]:
     """Return everybody's speech, and the files that could not be read or have no speech, with the reasons.
 
-    ``enrolled`` speakers are known already; recordings are ``measured`` where that is asked.
+    ``enrolled`` is the number of speakers known already; recordings are ``measured`` on request.
     """
     augmenter = _augmenter(speakers, settings, enrolled + len(speakers))
     newcomers = _unread(speakers, augmenter, enrolled)
@@ -72,7 +72,7 @@ def read_speech(
 
 
 def _unread(names: Collection[str], augmenter: Augmenter | None, enrolled: int) -> dict[str, NewSpeaker]:
-    """Return new speakers by name, without any speech yet, who come after those ``enrolled``."""
+    """Return new speakers by name, without any speech yet, numbered after the ``enrolled`` ones."""
     versions, pseudo_speakers = (1, 0) if augmenter is None else (1 + len(augmenter.kinds), len(augmenter.speeds))
     most = max(1, ENOUGH_CHANGED // (enrolled + len(names)))
     return {
@@ -92,7 +92,7 @@ def _read(
     scored: Sequence[int],
     utterance: Utterance,
 ) -> tuple[Speech, Recording | None] | AudioError:
-    """Return the speech of one utterance, and its measurements; ``how`` is as ``read_speech`` has it."""
+    """Return the speech of one utterance, and its measurements; ``how``: settings, augmenter, whether to measure."""
     settings, augmenter, measured = how
     meter = RecordingMeter(utterance.path, settings.features) if measured else None
     listen = (lambda *_: None) if meter is None else meter.push
@@ -129,10 +129,10 @@ def _augmented(
     place: tuple[str, int, str],
     scored: Sequence[int],
 ) -> Speech:
-    """Return the speech of one utterance, and of its augmented versions, none where there is no speech.
+    """Return the speech of one utterance and of its augmented versions; an utterance without speech has none.
 
-    It is the utterance at ``place``: of a speaker, with a number, in a file. Versions that are not ``scored`` have only
-    what machines are trained on. Long recordings are analysed in ``pieces`` (n,): all versions of all of it would take
+    ``place`` names its speaker, its number and its file. Versions that are not ``scored`` have only the features that
+    machines are trained on. Long recordings are analysed in ``pieces`` (n,): all versions of a whole one would take
     gigabytes.
     """
     made = [_of_piece(augmenter, piece, rate, settings, place, scored) for piece in pieces]
@@ -153,7 +153,7 @@ def _of_piece(
     place: tuple[str, int, str],
     scored: Sequence[int],
 ) -> Speech:
-    """Return as ``_augmented`` the speech of the ``samples`` (n,) of one piece."""
+    """Return the speech in the ``samples`` (n,) of one piece, as ``_augmented`` does for all pieces."""
     speaker, number, where = place
     of_versions = settings.features.for_utterances
     recorded = features_of(samples, rate, settings.features, where=where)
@@ -174,7 +174,7 @@ def _of_piece(
 
 
 def _analyses(settings: Config, *branches: Branch) -> frozenset[Analysis]:
-    """Return the analyses that machines of ``branches`` read, and the one that conditions are distinguished by."""
+    """Return the analyses that machines of ``branches`` read, and the one that the condition is classified by."""
     kinds = [kind for kind in utterance_kinds_of(settings.machines.kinds) if kind.branch in branches]
     return frozenset[Analysis]({"supervector"}).union(*(kind.analyses for kind in kinds))
 
@@ -192,7 +192,7 @@ def is_narrow_band(levels: Iterable[float | None]) -> bool:
 
 
 def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
-    """Return ``most`` of the ``versions`` of a speaker's utterances; the next ``number``'s follow them."""
+    """Return at most ``most`` of the ``versions`` of a speaker's utterances, in rotation by speakers' ``number``."""
     first = number * most % max(1, len(versions))
     return [*versions, *versions][first : first + min(most, len(versions))]
 
@@ -200,7 +200,7 @@ def by_turns(versions: Sequence[Item], most: int, number: int) -> list[Item]:
 def audible(newcomers: list[NewSpeaker], settings: Config) -> tuple[list[NewSpeaker], list[tuple[str, str]]]:
     """Separate speakers with enough speech from those without; raises NotEnoughSpeechError if nobody has enough.
 
-    Reasons name the first file of a speaker that could not be used, and the error the first of all.
+    A speaker's reason names the first file of theirs that could not be used; the error names the first of all files.
     """
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
     short = [newcomer for newcomer in newcomers if not newcomer.frames or newcomer.counts[0] * step < needed]
@@ -210,12 +210,12 @@ def audible(newcomers: list[NewSpeaker], settings: Config) -> tuple[list[NewSpea
         return NotEnoughSpeechError(where, seconds=newcomer.frames * step, needed=needed, more="; ".join(more))
 
     if newcomers and len(short) == len(newcomers):
-        others = [f"so for {len(newcomers) - 1} more speakers"] if len(newcomers) > 1 else []
+        others = [f"the same for {len(newcomers) - 1} more speakers"] if len(newcomers) > 1 else []
         raise error_of(newcomers[0], others + _unused([one for newcomer in newcomers for one in newcomer.skipped]))
     refused = {newcomer.name: str(error_of(newcomer, _unused(newcomer.skipped))) for newcomer in short}
     return [newcomer for newcomer in newcomers if newcomer.name not in refused], list(refused.items())
 
 
 def _unused(skipped: Sequence[tuple[Path, str]]) -> list[str]:
-    """Return how many files were ``skipped`` and why the first was, in words; nothing for none."""
+    """Return a sentence on how many files were ``skipped`` and why the first was; no sentence if none was."""
     return [f"{len(skipped)} files could not be used, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []

@@ -1,4 +1,4 @@
-"""Training: the speech of new speakers, and the model of those before them, to a model of everybody.
+"""Training: the speech of new speakers and the model of those already enrolled, to a model of everybody.
 
 Speakers already enrolled keep their codebooks, pair and one-class machines; one-vs-rest and supervector machines have
 everybody in them and are trained again.
@@ -44,9 +44,9 @@ FRAME_KINDS = frozenset({"one_vs_one", "one_class", "one_vs_rest"})
 class Prepared:
     """Material that machines of new speakers are trained on.
 
-    ``kept`` are the speakers without held-out utterances, with the vectors of machines over frames alone, and
-    ``own_kept`` the arrays that each one's speech alone gives: condition vectors and the pitch histogram. ``own`` are
-    those arrays of all speech, ``branches`` what each branch's machines over utterances are trained on.
+    ``kept`` are the speakers without held-out utterances, with only the vectors of machines over frames, and
+    ``own_kept`` the arrays made from each one's own speech: condition vectors and the pitch histogram. ``own`` has the
+    same arrays made from all speech, ``branches`` the material of each branch's machines over utterances.
     """
 
     kept: list[NewSpeaker]
@@ -57,7 +57,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Provisional:
-    """A ``model`` trained without held-out utterances, and what the final one takes from ``Prepared``."""
+    """A ``model`` trained without held-out utterances, and the ``Prepared`` material that the final one reuses."""
 
     model: SpeakerModel
     branches: dict[Branch, BranchTraining]
@@ -87,7 +87,7 @@ class Trainer:
     progress: Progress
 
     def prepared(self, newcomers: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]) -> Prepared:
-        """Return what machines of ``newcomers`` are trained on, by their speech ``kept`` and ``held_out``."""
+        """Return the material for machines of ``newcomers``, from their speech ``kept`` and ``held_out``."""
         beside, trainers = self._trainers_of(len(newcomers))
         branches = list(in_order(lambda one: one.prepared(self.known, newcomers, kept, held_out), trainers, beside))
         some = [replace(newcomer, speech=speech) for newcomer, speech in zip(newcomers, kept, strict=True)]
@@ -98,7 +98,7 @@ class Trainer:
         return Prepared(some, own_kept, own, made)
 
     def provisional(self, prepared: Prepared) -> Provisional:
-        """Train all machines on the speech that is kept."""
+        """Train all machines on the speech that is not held out."""
         beside, trainers = self._trainers_of(len(prepared.kept))
         tasks: list[Callable[[], Any]] = [
             partial(trainer.solved, self.known, prepared.branches[trainer.branch]) for trainer in trainers
@@ -111,7 +111,7 @@ class Trainer:
         return Provisional(model, made, prepared.own)
 
     def final(self, newcomers: Sequence[NewSpeaker], provisional: Provisional) -> SpeakerModel:
-        """Train all machines on all speech of the ``newcomers``, of which only vectors of single frames are read."""
+        """Train all machines on all speech of the ``newcomers``; only their frame vectors are read here."""
         model = self._assembled(newcomers, self._frame_machines(newcomers, "training"))
         for trainer in self._trainers(self.workers.jobs):
             model = trainer.trained(model, provisional.branches[trainer.branch], whole=True)
@@ -122,7 +122,7 @@ class Trainer:
         return newcomers < jobs_of(self.workers.jobs)
 
     def _trainers_of(self, newcomers: int) -> tuple[int, list[UtteranceTrainer]]:
-        """Return how many branches are trained at once for so many ``newcomers``, and the trainer of each branch."""
+        """Return the number of branches trained at once for this many ``newcomers``, and the trainer of each branch."""
         jobs = jobs_of(self.workers.jobs)
         beside, each = (jobs, 1) if self.leaves_idle(newcomers) else (1, jobs)
         return beside, self._trainers(each)
@@ -155,7 +155,7 @@ class Trainer:
         )
 
     def _own(self, newcomer: NewSpeaker) -> Arrays:
-        """Return the arrays that a new speaker's speech alone gives, machines over frames aside."""
+        """Return the arrays made from a new speaker's own speech, except those of machines over frames."""
         return {**self._conditions(newcomer), **self._pitch(newcomer)}
 
     def _pitch(self, newcomer: NewSpeaker) -> Arrays:

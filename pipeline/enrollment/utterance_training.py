@@ -1,7 +1,8 @@
 """Training of the machines over whole utterances: background models, supervector machines and adapted GMMs.
 
-Normalised machines are trained on speech as they will score it: utterances are joined to the length of a trial,
-posteriors of components are of frames less the mean so far, and statistics of frames less the mean of all.
+Normalised machines are trained on speech as they will score it: utterances are joined to the length of a trial, the
+mean of the frames so far is subtracted before posteriors of components are computed, and the mean of all frames before
+statistics are.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ Backgrounds = Mapping[Background, BackgroundModel]
 Weighed = dict[Background, list[Segment]]
 """Frames and posteriors of each of several utterances, under each background model."""
 
-# The most segments of a pseudo-speaker are those of a speaker divided by this.
+# A speaker may have this many times as many segments as a pseudo-speaker.
 PSEUDO_SHARE = 2
-# Frames that those of a background model are drawn from, as a multiple: of more, only every n-th is read.
+# Background models draw their frames from this many times as many; where there are more, only every n-th is read.
 FRAMES_TO_DRAW_FROM = 4
 
 
@@ -58,8 +59,8 @@ FRAMES_TO_DRAW_FROM = 4
 class BranchTraining:
     """Material that the machines of a branch are trained on.
 
-    Each new speaker has ``segments`` and arrays: ``kept`` of the speech without held-out utterances, ``everything`` of
-    all of it. Once supervector machines are solved there is a ``solver``, and the ``inner`` products that the store
+    Each new speaker has ``segments`` and arrays: in ``kept``, of the speech that is not held out; in ``everything``, of
+    all speech. Once supervector machines are solved there is a ``solver``, and the ``inner`` products that the store
     keeps.
     """
 
@@ -73,7 +74,7 @@ class BranchTraining:
 
 @dataclass(frozen=True)
 class _Shared:
-    """Background models, groups of their components, and numbers of speakers ``known`` before and in all."""
+    """Background models, groups of their components, and numbers of speakers: ``known`` before, and in all."""
 
     ubms: Backgrounds
     groups: Mapping[UtteranceKind, Sequence[Numbers]]
@@ -98,7 +99,7 @@ class UtteranceTrainer:
     def prepared(
         self, known: SpeakerModel, newcomers: Sequence[NewSpeaker], kept: Sequence[Speech], held_out: Sequence[Speech]
     ) -> BranchTraining:
-        """Return what machines of ``newcomers`` are trained on, by their speech ``kept`` and ``held_out``.
+        """Return the material for machines of ``newcomers``, from their speech ``kept`` and ``held_out``.
 
         Background models are those of the ``known`` speakers, or else trained on the speech that is kept.
         """
@@ -116,7 +117,7 @@ class UtteranceTrainer:
         return BranchTraining(ubms, new, of_kept, of_everything)
 
     def solved(self, known: SpeakerModel, made: BranchTraining) -> BranchTraining:
-        """Return what was ``made`` of new speakers, with everybody's supervector machines solved; reads no speech."""
+        """Return the material ``made`` for new speakers, with everybody's supervector machines; reads no speech."""
         for kind in (kind for kind in self.kinds if kind.machine == "supervector"):
             # Segments at the stored precision, so that enrolling together or one by one does not differ in these.
             has_pseudo = self.branch.has_pseudo_speakers(self.settings, len(known) + len(made.segments))
@@ -126,7 +127,7 @@ class UtteranceTrainer:
         return made
 
     def trained(self, model: SpeakerModel, made: BranchTraining, *, whole: bool) -> SpeakerModel:
-        """Return ``model`` with the branch's machines of everybody: of the ``whole`` speech, or of what is kept."""
+        """Return ``model`` with the branch's machines of everybody, of the ``whole`` speech or of that not held out."""
         own = made.everything if whole else made.kept
         model = model.changed(own, ubm_arrays(made.ubms))
         for kind in self.kinds:
@@ -174,7 +175,7 @@ class UtteranceTrainer:
         settings, prior = background.settings(self.settings), self.branch.mean_prior(self.settings)
         total = sum(len(block.vectors) for part in parts for block in part)
         every = max(1, total // (FRAMES_TO_DRAW_FROM * MIXTURE_FRAMES))
-        # Of each utterance only the frames drawn are held: all of them would take as much memory as all speech.
+        # Only the frames drawn from each utterance are held: all frames would take as much memory as all speech.
         frames = (block.of(background.analysis) for part in parts for block in self._joined(part))
         return train_ubm(
             np.concatenate([(vectors - running_mean(vectors, prior))[::every].copy() for vectors in frames]),
@@ -186,9 +187,9 @@ class UtteranceTrainer:
         )
 
     def _most_segments(self, population: int) -> int:
-        """Return the most segments of each speaker: as many as there is room for once all of a ``population`` are in.
+        """Return the most segments of each speaker: as many as there is room for once a ``population`` is enrolled.
 
-        With fewer, each segment is longer, which tells more of a voice than short segments of which some are left out.
+        Fewer but longer segments say more about a voice than short ones of which some are left out.
         """
         pseudo = len(self.settings.supervector.speeds) * self.branch.has_pseudo_speakers(self.settings, population)
         room = most_rows(self.settings) / (population * (1.0 + pseudo / PSEUDO_SHARE))
@@ -211,7 +212,7 @@ class UtteranceTrainer:
     ) -> tuple[SpeakerSegments, Array]:
         """Return the segments of a ``speaker`` and, for GMMs, the statistics (K, 1 + d) of all the ``speech``.
 
-        With fewer segments than versions of the speech, they are of some of the versions, by turns.
+        If there are fewer segments than versions of the speech, they are of some of the versions, in rotation.
         """
         ubms, speech = shared.ubms, self._own(speech, shared.population)
         segments, pseudo, statistics = np.empty((0, 0), dtype=np.float16), [], np.empty((0, 0))
@@ -232,7 +233,7 @@ class UtteranceTrainer:
         return SpeakerSegments(speaker, segments, pseudo), statistics
 
     def _after_earlier(self, newcomer: NewSpeaker, made: SpeakerSegments) -> SpeakerSegments:
-        """Return a speaker's segments after those that are kept from before, as many as the settings allow."""
+        """Return a speaker's segments after the earlier ones in the store, as many as the settings allow."""
         if newcomer.earlier is None:
             return made
         most = self.branch.settings(self.settings).max_segments
@@ -246,7 +247,7 @@ class UtteranceTrainer:
     def _weighed(self, ubms: Backgrounds, utterances: Utterances) -> Weighed:
         """Return each utterance's frames less their mean, and posteriors of components, under each background model.
 
-        Posteriors are of frames less the mean so far.
+        The posteriors are those of the frames less the mean of the frames so far.
         """
         weighed: Weighed = {background: [] for background in ubms}
         for block in self._joined(utterances):
@@ -292,7 +293,7 @@ def _mixture(ubms: Backgrounds, kind: UtteranceKind) -> UniversalBackgroundModel
 
 
 def ubm_arrays(ubms: Backgrounds) -> Named:
-    """Return background models that were trained as arrays of the population."""
+    """Return trained background models as arrays of the population."""
     trained = {background: ubm for background, ubm in ubms.items() if background.is_trained}
     return {
         f"{background.name}.{name}": getattr(ubm, name) for background, ubm in trained.items() for name in UBM_ARRAYS

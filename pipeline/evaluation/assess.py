@@ -60,7 +60,7 @@ class ScoredFile:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Scores of every trial that could be scored, and what could not.
+    """Scores of every trial that could be scored, and the files and trials that could not.
 
     Attributes
     ----------
@@ -115,9 +115,9 @@ def assess(
     """Score ``trials``, their paths relative to ``root``, under ``systems`` (default: all available).
 
     Trials on a file that cannot be decoded or has too little speech have no score (failures to acquire); the file is
-    listed in ``failed``. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor among
-    ``not_enrolled``, and InputError for a name among these that is enrolled or never claimed, and for arguments of
-    another type.
+    listed in ``failed``. Raises UnknownSpeakerError for a claim on somebody who is neither enrolled nor in
+    ``not_enrolled``, and InputError for a name in ``not_enrolled`` that is enrolled or never claimed, and for arguments
+    of another type.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def _absent(model: SpeakerModel, trials: Sequence[Trial], not_enrolled: Collecti
 
 
 def _check_columns(model: SpeakerModel, trials: Sequence[Trial]) -> None:
-    """Raise InputError if no trial claims a speaker, and columns look swapped or the list looks like one of pairs."""
+    """Raise InputError if no trial claims a speaker, and the columns look swapped or the rows like pairs of files."""
     names = set(model.names)
     if not trials or any(trial.speaker in names for trial in trials):
         return
@@ -232,7 +232,7 @@ def positions_of(model: SpeakerModel, trials: Sequence[Trial], remedy: str) -> d
 
 @dataclass(frozen=True, eq=False)
 class _FileScorer:
-    """Scorers of recordings by ``systems`` of ``model``; ``positions`` are those of the claimed speakers in it."""
+    """Scorers of recordings by ``systems`` of ``model``; ``positions`` are the claimed speakers' indices in it."""
 
     model: SpeakerModel
     reader: SpeechReader

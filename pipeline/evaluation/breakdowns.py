@@ -1,7 +1,7 @@
-"""Error rates by trial metadata: of the trials with each value of a column, such as a channel or a condition.
+"""Error rates by trial metadata: trials are grouped by the values of a column, such as a channel or a condition.
 
-Columns are those of the list that are not part of a trial, and the length of the speech where files were scored. Rates
-are at one threshold for all values, as in use, and show for which of them it is worst.
+Columns are those of the list that are not part of a trial and, where files were scored, the length of the speech. All
+groups share one threshold, as in use, and their rates show for which of them it is worst.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SPEECH = "speech"
 """Name of the column of lengths of speech."""
 
 SPEECH_SECONDS = (0, 1, 2, 4, 8, 16)
-"""Lengths of speech at which its groups begin."""
+"""Lengths of speech, in seconds, at which groups begin."""
 
 _DIGITS = re.compile(r"([0-9]+)")
 
@@ -31,7 +31,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 class GroupMetrics:
     """Metrics of the trials with one value of a column; ``eer``, a share, is None where they are of one class.
 
-    ``rule_of_30`` says that at the equal error rate there are 30 errors of each kind, so that it can be relied on.
+    ``rule_of_30`` is True if there are 30 errors of each kind at the equal error rate, which is then reliable.
     """
 
     n_target: int
@@ -44,7 +44,7 @@ class GroupMetrics:
 def breakdowns(scores: SystemScores, threshold: float | None) -> dict[str, dict[str, GroupMetrics]]:
     """Return the metrics by value of each metadata column with at least two values, numbers in their order.
 
-    Rates are at ``threshold``, or without one at that of the equal error rate over all trials.
+    Rates are at ``threshold`` or, if that is None, at the threshold of the equal error rate over all trials.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def left_out_columns(metadata: Metadata) -> list[str]:
 
 
 def metadata_of(rows: Iterable[Mapping[str, str]]) -> dict[str, NameColumn]:
-    """Return the columns of metadata that is given trial by trial; a value that one lacks is empty."""
+    """Return, as columns, metadata that is given trial by trial; a missing value is empty."""
     listed = list(rows)
     names = dict.fromkeys(name for row in listed for name in row)
     return {name: NameColumn.of(row.get(name, "") for row in listed) for name in names}

@@ -1,8 +1,8 @@
 """Calibration to the user's own trials, through the microphone, line and room in use.
 
-Enrollment fits thresholds and log-likelihood ratios to held-out enrollment speech. Own trials, of which the store keeps
-only the scores, take its place. They are kept when more speakers are enrolled; those of a removed speaker are deleted.
-No machine changes, and of the scores only those of systems that are sums of others, whose weights are fitted again.
+Enrollment fits thresholds and log-likelihood ratios to held-out enrollment speech. The user's own trials, of which the
+store keeps only the scores, replace that speech. They are kept when more speakers are enrolled; those of a removed
+speaker are deleted. No machine changes. Scores change only for systems that sum others, whose weights are fitted again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """The model as stored, its own ``trials``, files that ``failed``, and the fit to these trials before and after.
+    """The model as stored, the user's ``trials``, files that ``failed``, and the fit to these trials before and after.
 
     ``before`` is None where the store had no threshold. The error rates ``after`` are on the trials that thresholds
     and the ratios of ``fused`` were fitted to, and therefore too low. ``mixed`` are the files scored by the mean of
@@ -87,7 +87,7 @@ class CalibrationReport:
 
     @property
     def speakers(self) -> int:
-        """Return the number of speakers that target trials are of."""
+        """Return the number of speakers who have target trials."""
         return len(np.unique(self.trials.claims[self.trials.is_target]))
 
 
@@ -190,7 +190,7 @@ def reset_calibration(store: Store | Path | str) -> SpeakerModel:
 
 
 def _with_own(model: SpeakerModel, own: HeldOutTrials | None) -> SpeakerModel:
-    """Return ``model`` with these own trials in place of those it has, and calibrated to them."""
+    """Return ``model`` with the user's ``own`` trials in place of earlier ones, and calibrated to them."""
     gone = frozenset(name for name in model.shared if name.startswith(OWN))
     arrays = {} if own is None else own.as_arrays(kind=OWN)
     return replace(model, shared=UpdatedArrays(arrays, model.shared, gone)).calibrated()
@@ -269,12 +269,12 @@ def _score_file(
     except (AudioError, NotEnoughSpeechError) as error:
         return FailedFile(path, str(error), len(claims))
     if speech.is_enrolled:
-        reason = f"{path}: it is a copy of a recording that somebody was enrolled with; leave it out, or give others"
+        reason = f"{path}: it is a copy of an enrollment recording; leave it out, or give another recording"
         return FailedFile(path, reason, len(claims))
     spoken = [positions[name] for name, is_target in claims.items() if is_target]
     (everybody,) = scoring.score(spoken[0] if spoken else 0, [speech.features])
     ids = [model.speakers[positions[name]].id for name in claims]
-    # Machines of held-out trials leave an unknown impostor out; here they never had one in.
+    # The second scoring, without an impostor's own machines, is left out: an impostor who is not enrolled has none.
     listed = everybody.where(np.isin(everybody.claims, np.array(ids, dtype=np.uint64)) & ~everybody.unknown)
     if spoken:
         return listed, speech.channels_differ

@@ -148,7 +148,7 @@ class TrialTable:
 def by_channel(table: TrialTable) -> TrialTable:
     """Return a table of recordings with the suffixes of their ``channels`` appended to the names of ``segments``.
 
-    Without ``channels``, they are those of a metadata column called ``channel``, if it holds nothing else.
+    Without ``channels``, a metadata column called ``channel`` is read in their place, if it holds nothing but channels.
     """
     channels, metadata = table.channels, dict(table.metadata)
     if channels is None:
@@ -168,7 +168,7 @@ def check_whole(table: TrialTable, name: str) -> None:
     """Raise InputError for the list ``name`` if it has a start and an end, by which recordings are not cut."""
     if {"start", "end"} <= {column.lower() for column in table.metadata}:
         raise InputError(
-            f"{name}: the columns start and end of a trial list cut no recording, and whole ones would be scored; cut"
+            f"{name}: the columns start and end of a trial list cut no recording: whole files would be scored; cut"
             " the files, or list utterances of a Kaldi data directory with segments; or rename the columns if they are"
             " something else"
         )
@@ -183,7 +183,7 @@ def split_by_system(table: TrialTable, path: Path) -> dict[str, TrialTable]:
 
 
 def checked_llrs(table: TrialTable, system: str, path: Path) -> npt.NDArray[np.float64] | None:
-    """Return the log-likelihood ratios of one system's rows, None without; InputError if some rows lack them."""
+    """Return the log-likelihood ratios of one system's rows, or None; raises InputError if only some rows have them."""
     if table.llrs is None or np.isnan(table.llrs).all():
         return None
     if np.isnan(table.llrs).any():

@@ -103,8 +103,8 @@ def write_comparison(out: Path, evaluations: Sequence[EvaluatedSystem], table: M
 def plot_evaluations(folders: Sequence[Path], out: Path, systems: Sequence[str] | None = None) -> tuple[Path, ...]:
     """Draw the DET curves of several evaluation folders into the file ``out``; return the paths written.
 
-    Each folder gives its default system, or those of ``systems`` that it has; a single folder is not named. Raises
-    InputError for a system that none of them has.
+    Each folder gives its default system, or those of ``systems`` that it has; the name of a single folder is left out.
+    Raises InputError for a system that no folder has.
     """
     if out.suffix and out.suffix not in FIGURE_SUFFIXES:
         raise InputError(f"{out}: figures are {', '.join(FIGURE_SUFFIXES)}, got {out.suffix}")

@@ -45,7 +45,7 @@ class SystemCurve(BaseModel):
 class Evaluation(BaseModel):
     """All systems of an evaluation that have both target and nontarget trials.
 
-    ``state`` is that of the store at the evaluation (``state_of``); ``stale`` is True if it is another now.
+    ``state`` is that of the store at the evaluation (``state_of``); ``stale`` is True if the store has changed since.
     """
 
     default_system: str
@@ -57,7 +57,7 @@ class Evaluation(BaseModel):
 
 
 def state_of(model: SpeakerModel) -> str:
-    """Return the identity, revision and digest of a store; after a restored backup a revision number may come twice."""
+    """Return the identity, revision and digest of a store; revision numbers may repeat after a backup is restored."""
     return f"{model.identity}@{model.revision}@{model.digest}"
 
 
@@ -71,7 +71,7 @@ def featured(names: Iterable[str], default: str) -> list[str]:
 def curves_of(
     table: Mapping[str, Any], scores: Mapping[str, SystemScores], *, bands: Mapping[str, DetBand] | None = None
 ) -> Evaluation:
-    """Return the curves of ``scores``, whose metrics.json is ``table``, with the ``bands`` of some systems."""
+    """Return the curves of ``scores``, with the content ``table`` of metrics.json and the ``bands`` of some systems."""
     first = featured(scores, table["default_system"])
     systems = table.get("systems", {})
     thresholds = {name: systems.get(name, {}).get("store_threshold") for name in scores}

@@ -16,12 +16,12 @@ from pipeline.metrics.curves import FloatArray
 
 MOST_SPEAKERS = 40  # rows of the matrix; those with the most errors
 WORST_TRIALS = 10
-UNKNOWN = ""  # who speaks in a file that no target trial names
+UNKNOWN = ""  # the voice in a file that has no target trial
 
 
 @dataclass(frozen=True, slots=True)
 class TrialMargin:
-    """One trial, the person who speaks in it (``UNKNOWN`` where no target trial says), and its margin."""
+    """One trial, the person who speaks in it (``UNKNOWN`` if its file has no target trial), and its margin."""
 
     claim: str
     path: str
@@ -93,7 +93,7 @@ def details_of(scores: SystemScores, threshold: float) -> Details:
 
 
 def _voices(scores: SystemScores) -> list[str]:
-    """Return who speaks in each trial: the speaker of the target trial of its file."""
+    """Return the voice in each trial: the speaker claimed in the target trial of its file."""
     of_file = np.full(scores.paths.names.size, -1, dtype=np.intp)
     of_file[scores.paths.codes[scores.is_target]] = scores.speakers.codes[scores.is_target]
     names = [*map(str, scores.speakers.names), UNKNOWN]  # -1 is the last one

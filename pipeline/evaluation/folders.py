@@ -17,7 +17,7 @@ from pipeline.evaluation.lists import Trial, names_given
 class FolderTrials:
     """The ``trials`` of a folder, the names of ``unknown_impostors``, who are not enrolled, and what was ``skipped``.
 
-    Paths are relative to the current folder if that of the folder is.
+    Paths are relative to the current folder if the path of the folder is.
     """
 
     trials: tuple[Trial, ...]
@@ -36,9 +36,9 @@ def trials_of_folder(
     Parameters
     ----------
     folder : path
-        One folder per speaker, of recordings that nobody was enrolled with.
+        One folder per speaker, with recordings that nobody was enrolled with.
     names : collection of str, optional
-        Names that are claimed: those of a store; or one name.
+        Names to claim, such as those of a store, or one name.
     speaker_pattern : str, optional
         Regular expression that finds the speakers in the names of files, as ``read_corpus`` has it. Audio files that
         this machine cannot decode are then skipped.
@@ -50,7 +50,7 @@ def trials_of_folder(
     Raises
     ------
     InputError
-        For a folder of another layout, and for one without a folder of any of the names.
+        For a folder of another layout, and if none of the names has a folder in it.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def trials_of_folder(
         )
     files = [(name, one.path) for name, utterances in corpus.speakers.items() for one in utterances]
     unread = [(path, reason) for path, reason in corpus.left_out if path.is_file() and reason not in {NO_AUDIO, HIDDEN}]
-    # Only a speaker's folder says whose they are.
+    # The speaker of a file that was not read is known only from a folder.
     of_folders = corpus.kind == "folders"
     unread = [entry for entry in unread if of_folders and len(entry[0].relative_to(folder).parts) > 1]
     files = sorted(

@@ -66,12 +66,12 @@ def read_scored(
     Parameters
     ----------
     scores : path
-        A score file; if it names no system, its only one is named after the file.
+        A score file; if it names no systems, its one system is named after the file.
     key : path, optional
         The key; by default the labels in the score file. With a spk2utt, a trial is a target trial where the segment
         is one of the model's own.
     scores_format, key_format : str, optional
-        Among ``FORMATS``, by default recognised from the files.
+        One of ``FORMATS``; by default recognised from the files.
     llr : bool, optional
         True if scores are natural-log likelihood ratios, False if not; by default those of a NIST file or of a column
         ``llr`` are.
@@ -139,7 +139,7 @@ def _with_own_labels(part: TrialTable, path: Path, format_name: str) -> Labelled
                 f"; {long!r} was read as the name of a recording: lines of more than three words, as SpeechBrain's and"
                 " ASVspoof's, need a header that says what they hold (docs/formats.md)"
             )
-        raise InputError(f"{path}: its scores have no labels; give the key to them with --key{cause}")
+        raise InputError(f"{path}: its scores have no labels; give their key with --key{cause}")
     return join(part, part, names=(str(path), str(path)))
 
 
@@ -214,15 +214,15 @@ def _missing(
     cause = "failed trials were left out, or names are spelt otherwise than in the key"
     if set(scores.models.used) <= set(key.segments.names) and set(scores.segments.used) <= set(key.models.names):
         cause = "the columns of one of them are swapped"
-    unlisted = f"; a score that is not in the key is of {scores.trial(int(others[0]))}" if others.size else ""
+    unlisted = f"; a score whose trial is not in the key: {scores.trial(int(others[0]))}" if others.size else ""
     return InputError(
-        f"{names[1]}: every trial of the key, {names[0]}, needs a score, {missing.size:,} of {len(key):,} have none,"
+        f"{names[1]}: every trial of the key, {names[0]}, needs a score; {missing.size:,} of {len(key):,} have none,"
         f" the first is {key.trial(int(missing[0]))}{unlisted}; likely cause: {cause}"
     )
 
 
 def _check_labels(key: TrialTable, scores: TrialTable, matched: Numbers, names: tuple[str, str]) -> None:
-    """Raise InputError unless labels beside the scores, if there are any, are those of the key."""
+    """Raise InputError if the list of scores has labels that differ from those of the key."""
     if scores.targets is None:
         return
     others = np.flatnonzero(scores.targets[matched] != key.needed_targets)

@@ -17,8 +17,8 @@ Conventions
   may not. Blank lines and lines that begin with ``#`` are skipped.
 - Columns of a table are identified by name, in any order and case (``COLUMNS``); others are metadata, by which trials
   are grouped where they have few values.
-- A column ``side``, or a column ``channel`` of nothing but such values, has a or b, or 1 to 9, and says which channel
-  of the recording is meant. Side b of ``x``, its second channel, is the segment ``x:b``, side a is ``x``.
+- A column ``side`` gives the channel of the recording, as a or b or as 1 to 9; so does a column ``channel`` if all its
+  values are such. Side b of ``x``, its second channel, is the segment ``x:b``, side a is ``x``.
 - ``llr`` is a natural-log likelihood ratio, empty or ``-`` where the system has no calibration.
 """
 
@@ -124,7 +124,7 @@ def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
 
 
 def names_given(parameter: str, given: Iterable[str] | str, expected: str) -> list[str]:
-    """Return the names ``given`` for a ``parameter``, or the one name; raises InputError for what is neither."""
+    """Return the names ``given`` for a ``parameter``, or one name as a list; raises InputError for anything else."""
     check_type(parameter, given, Iterable, expected)
     names = [given] if isinstance(given, str) else list(given)
     for name in names:
@@ -133,7 +133,7 @@ def names_given(parameter: str, given: Iterable[str] | str, expected: str) -> li
 
 
 def trials_of(table: TrialTable, name: str) -> tuple[Trial, ...]:
-    """Return the trials of the list ``name``, in its order; raises InputError for a trial of two labels, or a part."""
+    """Return the trials of the list ``name``, in order; raises InputError for two labels, or parts of recordings."""
     check_whole(table, name)
     rows_by_label(table, pair_ids(table, table.models.codes, table.segments.codes), name)
     channels = [None] * len(table) if table.channels is None else table.channels.tolist()
@@ -272,19 +272,19 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
             f"comma-separated fields need a header: speaker,path,{'score' if content_name == 'score file' else 'label'}"
         )
     if all(word.decode(errors="replace").lower() in COLUMNS for word in first):
-        return "the names of a header are separated by commas or tabs, as all fields below it"
+        return "the names of a header must be separated by commas or tabs, like the fields below it"
     if has_decimal_comma(first[-1]) or has_decimal_comma(first[0]):
         return DECIMAL_COMMA
     is_key = content_name == "score file" and first[-1] in LABELS
     return (
         "it is a key; were scores and key exchanged?"
         if is_key
-        else f"a missing or misspelt field, or the file is no {content_name}"
+        else f"a missing or misspelt field, or the file is not a {content_name}"
     )
 
 
 def _are_numbers(words: Iterable[bytes]) -> bool:
-    """Return True if most words are numbers: one wrong line among scores is then named, not the whole format."""
+    """Return True if most words are numbers: the error then names one wrong line of scores, not the whole format."""
     fit = [_is_number(word) for word in words]
     return 2 * sum(fit) > len(fit)
 

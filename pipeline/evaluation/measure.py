@@ -37,7 +37,7 @@ from pipeline.metrics import (
     rates_at,
 )
 
-# Above these a bounded ``measure`` leaves out what takes much longer than sorting.
+# Above these sizes a bounded ``measure`` leaves out metrics that take much longer than sorting.
 MOST_RESAMPLED = 1_000_000  # trials
 MOST_SPEAKERS = 20_000
 
@@ -49,7 +49,7 @@ NONE_UNSCORED = Unscored()
 
 @dataclass(frozen=True)
 class SystemMetrics:
-    """Metrics of one system on one list; None where a list of a single class defines none.
+    """Metrics of one system on one list; None for those that a list of a single class does not define.
 
     Error rates are those of the scores. ``costs`` (minimum and actual, by operating point), ``min_cllr`` and
     ``affine_cllr``, in bits, are those of the log-likelihood ratios if the system is calibrated, else of the scores;
@@ -102,7 +102,7 @@ def measure(
     unscored : Unscored, optional
         Numbers of trials without a score (``Assessment.unscored``), for generalised rates.
     bounded : bool
-        Leave out what takes much longer than the sorting of a long list (``left_out``).
+        Leave out metrics that take much longer than sorting a long list (``left_out``).
 
     Returns
     -------

@@ -58,7 +58,7 @@ def about_scores(scores: Path, key: Path | None, scored: ScoredList) -> dict[str
 def metrics_table(
     metrics: Mapping[str, SystemMetrics], *, default_system: str, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the content of metrics.json: rates in percent, null for what a list does not define."""
+    """Return the content of metrics.json: rates in percent, null for metrics that a list does not define."""
     systems = {name: _system_entry(system) for name, system in metrics.items()}
     return {**about, "default_system": default_system, "systems": systems}
 

@@ -66,7 +66,7 @@ def evaluation_page(
 ) -> str:
     """Render report.html from the content of metrics.json; of ``figures`` it has the SVG files.
 
-    ``curves`` are drawn for a threshold of choice, ``details`` are those of the default system.
+    ``curves`` are for the chart on which the reader chooses a threshold, ``details`` are those of the default system.
     """
     settings = metrics.get("settings", {})
     return TEMPLATES.get_template("evaluation.html").render(
@@ -93,7 +93,7 @@ def _charts(curves: Evaluation | None) -> dict[str, str | None]:
     parts = (_MODULES.sub("", (CHARTS / name).read_text(encoding="utf-8")) for name in _SCRIPTS)
     script = "".join([*parts, _START])
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    # No markup in it can end the element that holds it.
+    # Escaped, so that no text in it can end the element around it.
     embedded = curves.model_dump_json(exclude={"state", "stale"}).replace("<", "\\u003c")
     return {"curves": embedded, "script": script, "script_hash": f"sha256-{digest}"}
 

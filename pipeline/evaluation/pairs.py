@@ -39,14 +39,14 @@ def assess_pairs(
 ) -> Assessment:
     """Score pairs of recordings by the mean log-likelihood ratio of both directions, as ``compare_voices`` does.
 
-    Every recording is enrolled once beside the background, in memory alone, and those that it is paired with are
-    verified: a list takes the time of an enrollment for each recording. A pair with a recording that cannot be decoded
-    or has too little speech has no score.
+    Every recording is enrolled once beside the background, in memory alone, and its partners are verified: a list takes
+    the time of one enrollment per recording. A pair with a recording that cannot be decoded or has too little speech
+    has no score.
 
     Parameters
     ----------
     background : SpeakerModel, Store or path
-        Speakers to compare with, of whom no recording should be.
+        Speakers to compare with, none of whom should be in any recording.
     pairs : sequence of Trial, or path of a list
         ``speaker`` and ``path`` are the two recordings; ``target`` if they are of one voice.
     root : path
@@ -83,8 +83,8 @@ def assess_pairs(
     stored, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel)
     if any(pair.channel is not None for pair in pairs):
         raise InputError(
-            "pairs: a list of pairs must name recordings alone, got a column of channels, which would be those of the"
-            " second recordings; leave it out, and choose one channel of all with --channel N (channel)"
+            "pairs: a list of pairs must name recordings alone, got a column of channels, which could only apply to the"
+            " second recordings; leave it out, and choose one channel for all with --channel N (channel)"
         )
     partners: dict[str, dict[str, None]] = defaultdict(dict)  # sets in the list's order
     for pair in pairs:

@@ -19,7 +19,7 @@ from pipeline.machines.workers import LocalThreads, Workers, path_for
 class Recordings:
     """Recordings by the names that trials give them: ``utterances``, or else paths below ``root``.
 
-    ``channel`` is read of those that have none of their own, from 1; None is the mean of all.
+    ``channel``, from 1, is read from recordings that have none of their own; None is the mean of all.
     """
 
     root: Path
@@ -60,8 +60,8 @@ class Recordings:
             found = self.utterances.get(path) or Utterance("", self.root / path)
             if found.channel not in {None, channel}:
                 raise InputError(
-                    f"trials: channel {channel} of {path!r} is wanted, which is channel {found.channel} of {found.path}"
-                    " by the Kaldi data directory; leave the channels out of one of them"
+                    f"trials: channel {channel} of {path!r} is wanted, but the Kaldi data directory makes it channel"
+                    f" {found.channel} of {found.path}; leave the channels out of one of them"
                 )
             utterances[segment] = replace(found, channel=channel)
         return replace(self, utterances=utterances)

@@ -128,7 +128,7 @@ def draw_evaluation(
 
 
 def _det_band(scores: SystemScores) -> DetBand | None:
-    """Return the interval of the false rejects over speakers; None if a class is of fewer than two of them."""
+    """Return the interval of the false rejects over speakers; None if a class has fewer than two speakers."""
     from pipeline.evaluation.plots import det_grid
 
     targets, nontargets = scores.target_speakers, scores.nontarget_speakers

@@ -133,12 +133,12 @@ def speaker_error_rates(scores: SystemScores) -> dict[str, float]:
     Parameters
     ----------
     scores : SystemScores
-        Of one system.
+        Scores of one system.
 
     Returns
     -------
     dict of str to float
-        Shares by name, in alphabetical order, without speakers who lack trials of a class.
+        Rates, as shares, by name in alphabetical order, without speakers who lack trials of a class.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""Speech of the recordings that trials name, and which of these were enrolled themselves.
+"""Speech of the recordings that trials name, with a mark on copies of enrollment recordings.
 
 Trials on recordings that machines were trained on give error rates that are too low. Copies are found by the
-fingerprints in a store, in two steps, since fingerprints of everything would add a quarter to the time of reading: the
-first second after silence of every recording; and if it matches, all of the recording, which is decoded again.
+fingerprints in a store, in two steps, since fingerprints of everything would add a quarter to the time of reading:
+first those of one second, after any silence at the beginning; if they match, those of the whole recording, which is
+decoded again.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _COMPARED_SECONDS = 1.0
 class RecordingSpeech:
     """The ``features`` of a recording.
 
-    ``channels_differ`` is True if they are of the mean of channels with different sounds, ``is_enrolled`` if the
-    recording is a copy of an enrolled one or of a part of it.
+    ``channels_differ`` is True if the features are of the mean of channels with different sounds, ``is_enrolled`` if
+    the recording is a copy of an enrolled one or of a part of it.
     """
 
     features: FeatureBlock
@@ -64,7 +65,7 @@ class SpeechReader:
 
 
 class _Beginning:
-    """The beginning of a recording: digital silence, and the second after it."""
+    """The beginning of a recording: any digital silence, and the second after it."""
 
     def __init__(self) -> None:
         self._blocks: list[Samples] = []

@@ -54,7 +54,7 @@ def write_parquet(file: BinaryIO, columns: Mapping[str, NameColumn | npt.NDArray
         else arrow.array(column, from_pandas=True)
         for title, column in columns.items()
     }
-    # Scores hardly ever repeat: a dictionary of them would only take time.
+    # Scores hardly ever repeat, so encoding them by a dictionary would only take time.
     coded = [title for title, column in columns.items() if isinstance(column, NameColumn)]
     parquet.write_table(arrow.table(table), file, compression="zstd", use_dictionary=coded)
 

@@ -111,8 +111,8 @@ def bad_line(path: Path, number: int, text: bytes, rule: str, cause: str) -> Inp
 def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
     """Return the field that each column holds; ``METADATA`` and the name for a column that holds none.
 
-    Names that only tables of recordings use count where no name of tables of trials holds their field: ``speaker_id``
-    is the model, but metadata beside ``model``. Raises InputError for a missing or double field.
+    Names that only tables of recordings use count if no other column holds their field: ``speaker_id`` is the model,
+    but metadata beside ``model``. Raises InputError for a missing or duplicate field.
     """
     plain = [name.strip() for name in names]
     of_trials = {_TRIAL_COLUMNS.get(name.lower()) for name in plain}
@@ -127,7 +127,7 @@ def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
                 cause = "its fields are separated by semicolons, not by commas"
             if "\0" in shown:
                 cause = "the file is not UTF-8 text (UTF-16 or binary)"
-            rule = f"a table of trials needs a column {example!r} (or alike)"
+            rule = f"a table of trials needs a column {example!r} (or similar)"
             raise InputError(f"{path}: {rule}, got {shown!r}; likely cause: {cause}")
     for field in COLUMNS.values():
         if fields.count(field) > 1:
@@ -214,7 +214,7 @@ def _read_rows(
     split: Callable[[bytes], list[bytes]],
     labels: Mapping[bytes, bool],
 ) -> TrialTable:
-    """Read lines of ``fields`` into columns; raises InputError for the first that breaks ``rule``, and for none."""
+    """Read lines of ``fields`` into columns; raises InputError for the first to break ``rule``, or without any line."""
     others = [field for field in fields if field.removeprefix(METADATA) not in {field, ""}]
     names = {**{field: _NameNumbers() for field in _NAMES}, **{field: _ValueNumbers() for field in others}}
     parsers: dict[str, Callable[[bytes], float]] = {
@@ -248,7 +248,7 @@ def _read_rows(
 def _table_of(
     columns: Mapping[str, array[Any]], names: Mapping[str, _NameNumbers], others: Sequence[str], given: Container[str]
 ) -> TrialTable:
-    """Return the table of the ``columns`` that were read, of which a list has those that are ``given``."""
+    """Return the table of the ``columns`` that were read; only those ``given`` are in the list."""
     coded = {field: names[field].column(columns[field]) for field in _NAMES if names[field]}
     metadata = {
         field.removeprefix(METADATA): None if len(names[field]) > MOST_VALUES else names[field].column(columns[field])
@@ -274,7 +274,7 @@ def _finite_or_missing(text: bytes) -> float:
 
 
 def has_decimal_comma(text: bytes) -> bool:
-    """Return True for a number that is written with a comma, as many programs do by the language of their user."""
+    """Return True for a number written with a comma, as many programs do in some languages."""
     return re.fullmatch(rb"[+-]?[0-9]+,[0-9]+(?:[eE][+-]?[0-9]+)?", text) is not None
 
 

@@ -31,7 +31,7 @@ PENALTY = 0.05
 # against unknown impostors, whom these only approximate.
 ENROLLED_PENALTY, UNKNOWN_PENALTY = 0.003, 0.03
 
-# Bound of a mean of posteriors, from 0 and from 1: log-odds beyond it would dominate the other scores.
+# Shares and mean posteriors are kept this far from 0 and from 1, or their log-odds would dominate the other scores.
 SHARE_FLOOR = 1e-4
 
 
@@ -54,7 +54,7 @@ class LogisticCalibration:
         Parameters
         ----------
         scores : mapping of str to array
-            By system, those of ``systems`` at least, all of one shape. Scalars are faster than arrays of one number.
+            By system, all ``systems`` among them; all of one shape. Scalars are faster than arrays of one number.
         frames : array of that shape, or float
             Speech frames of the utterance, above 0.
 
@@ -74,7 +74,7 @@ class LogisticCalibration:
 
 
 Origin = Literal["enrolled", "unknown", "all"]
-"""Impostors that a fit is against: enrolled or unknown ones; "all" for a condition's fit, which is against none."""
+"""Impostors that a fit is against: enrolled or unknown speakers; "all" in the fit of a condition, which has none."""
 Fits = tuple[tuple[Origin, LogisticCalibration], ...]
 """Calibrations of one system or sum, each against the impostors of one origin."""
 
@@ -113,14 +113,14 @@ class SystemCalibration:
 
     LLR_recorded is the ratio for utterances as recorded; ``ratio`` maps the score to it. For a system that sums others,
     ``weights`` make the sum first, since fusion and calibration need different trials and penalties. LLR_changed is the
-    ratio by ``changed``, for a changed condition (``scoring.conditions``); without it, LLR_recorded stands alone. Each
-    is less the claimant's ``shifts``, by id (``scoring.typical``). ``unknown_share`` of all nontarget trials are by
-    unknown impostors.
+    ratio by ``changed``, for a changed condition (``scoring.conditions``); without it, LLR_recorded stands alone. From
+    both, the claimant's shift is subtracted (``shifts`` by id; ``scoring.typical``). A share ``unknown_share`` of all
+    nontarget trials is by unknown impostors.
 
     P is the probability that the condition is as recorded: ``condition`` maps the classifier's log-odds of a changed
     one to calibrated log-odds. U is how unfamiliar the condition is, from 0 to 1; an impostor is
-    ``unfamiliar_impostors`` times as likely as a claimant to come by an unfamiliar one. The excess is that of the
-    distance from enrollment speech over its ``limit``.
+    ``unfamiliar_impostors`` times as likely as a claimant to speak under an unfamiliar one. The excess is that of
+    the distance from enrollment speech over its ``limit``.
     """
 
     system: str
@@ -147,7 +147,7 @@ class SystemCalibration:
     def llr(self, scores: Mapping[str, Array], frames: Array | float, claims: Iterable[int] | None = None) -> Array:
         """Return ratios as ``LogisticCalibration.llr``, shifted where ``claims`` (C,), the claimants' ids, are given.
 
-        Those of a changed condition count where the condition is among the ``scores``.
+        The ratio for a changed condition counts only if the condition is among the ``scores``.
         """
         summed = {self.system: self._sum.llr(scores, frames)} if self.weights else scores
         ratio: Array = self._ratio.llr(summed, frames)
@@ -164,7 +164,7 @@ class SystemCalibration:
         return ratio - self.outlying(scores, frames)
 
     def condition_log_odds(self, scores: Mapping[str, Array], frames: Array | float) -> Array | None:
-        """Return the calibrated log-odds of a changed condition; None without measurements of it."""
+        """Return the calibrated log-odds of a changed condition; None if the condition was not measured."""
         return None if self.condition is None or CONDITION not in scores else self.condition.llr(scores, frames)
 
     def outlying(self, scores: Mapping[str, Array], frames: Array | float) -> Array | float:
@@ -197,7 +197,7 @@ def mixed(fits: Fits, unknown_share: float) -> LogisticCalibration | MixtureCali
 
 
 def linked(system: str, scores: Array) -> Array:
-    """Return ``scores`` of ``system`` on an unbounded scale: log-odds of shares and means, others unchanged."""
+    """Return ``scores`` of ``system`` on an unbounded scale: shares and mean posteriors as log-odds, others as is."""
     top = None if system == CONDITION else RULES[system].top
     if top is None:
         return scores
@@ -225,11 +225,11 @@ def fit_calibration(
     frames, target
         Frames of speech (n,), and True for target trials (n,).
     prior
-        Of a target, in (0, 1): the region of scores where the fit matters most.
+        Prior of a target, in (0, 1): it sets the region of scores where the fit matters most.
     penalty
         On the squared weights of scores in units of their spread, divided by the number of targets.
     expected
-        Weights by system that the penalty pulls towards, as those of a similar fit are; towards 0 where there are none.
+        Weights, by system, that the penalty pulls towards, such as those of a similar fit; 0 where none is given.
 
     Returns
     -------

@@ -29,8 +29,8 @@ BLOCK_NUMBERS = 4 * 2**20
 class ScoringSettings:
     """Settings of scoring; ``fusions`` are the fitted calibrations of systems that sum others.
 
-    With a classifier of the ``condition``, its log-odds are among the scores. ``ids`` of the speakers, by number, are
-    those that fusions know claimants by. Machines over frames score one frame in ``frame_subsampling``, from the first.
+    A classifier of the ``condition`` adds its log-odds to the scores. Fusions look up claimants by ``ids``, the
+    speakers' ids by number. Machines over frames score one frame in ``frame_subsampling``, from the first.
     """
 
     posterior: FixedSigmoid
@@ -43,10 +43,10 @@ class ScoringSettings:
 
 @dataclass(frozen=True)
 class UtteranceStatistics:
-    """Statistics of an utterance of so many ``frames``, from which its scores are computed.
+    """Statistics of an utterance with ``frames`` frames of speech, from which its scores are computed.
 
-    ``means`` over frames of the values of each rule are (C,) or (C, P), ``statistics`` under each background model are
-    (K, 1 + d), and ``side_information`` is that on the condition, by the names that calibrations read it under.
+    ``means`` are the values of each rule averaged over the frames, (C,) or (C, P), ``statistics`` those under each
+    background model, (K, 1 + d), and ``side_information`` the measures of the condition, by the names of the scores.
     """
 
     frames: int
@@ -69,8 +69,8 @@ class ClaimScorer:
     settings : ScoringSettings
         Posteriors, precision and fusions.
     cohorts : Cohorts, optional
-        Speakers that pair and one-class machines judge each claim among; by default those of the population. Other
-        machines judge among everybody.
+        Speakers among whom pair and one-class machines judge each claim; by default the population's cohorts. Other
+        machines judge a claim among everybody.
     is_alone : bool
         Score by the one-class machines alone; with one speaker there is no other way.
     """
@@ -120,11 +120,11 @@ class ClaimScorer:
     def running_sums(self, frames: FeatureBlock, before: Mapping[str, Array], count: int) -> dict[str, Array]:
         """Return the sums after ``frames``: values of each rule, (C,) or (C, P), and sums under each background model.
 
-        ``before`` are the sums over the ``count`` frames before them, empty at the start.
+        ``before`` holds the sums over the ``count`` preceding frames, and is empty at the start.
         """
         sums = dict(before)
         step = self.settings.frame_subsampling
-        scored = frames.vectors[-count % step :: step]  # those whose number in the utterance step divides
+        scored = frames.vectors[-count % step :: step]  # frame numbers in the utterance that are multiples of step
         if self._margins is not None and len(scored):
             margins = self._margins(scored)
             for rule in self._frame_rules:
@@ -137,7 +137,7 @@ class ClaimScorer:
         return sums
 
     def utterance_statistics(self, sums: Mapping[str, Array], frames: int) -> UtteranceStatistics:
-        """Return the statistics and means of an utterance by its running ``sums`` over so many ``frames``."""
+        """Return the means and statistics of an utterance, from its running ``sums`` over all its ``frames``."""
         condition = self.settings.condition
         side = {} if condition is None else condition.measure(sums[CONDITION])
         scored = -(-frames // self.settings.frame_subsampling)
@@ -154,10 +154,10 @@ class ClaimScorer:
     def finish(
         self, utterance: UtteranceStatistics, *, margins: Mapping[str, Array] | None = None, absent: int | None = None
     ) -> dict[str, Array]:
-        """Return the utterance scores (C,) of each system, of an ``utterance`` by its statistics.
+        """Return the scores (C,) of an ``utterance`` by each system, from its statistics.
 
-        For held-out trials, ``margins`` (N,) by the kind of machines replace those of the population's own machines,
-        and the speaker ``absent`` is no rival of anybody.
+        For held-out trials, ``margins`` (N,), by kind of machine, replace those of the population's own machines,
+        and the speaker ``absent`` is nobody's rival.
         """
         scores = {name: np.full(len(self.claims), value) for name, value in utterance.side_information.items()}
         if self._alone:
@@ -208,9 +208,10 @@ def is_judged_in_cohort(system: str) -> bool:
 def with_parts(
     systems: Iterable[str], available: Container[str] = (), *, fusions: Mapping[str, SystemCalibration] | None = None
 ) -> tuple[str, ...]:
-    """Return ``systems``, each once, preceded by the systems that they are sums of.
+    """Return ``systems``, each once, preceded by the systems that they sum.
 
-    These are the systems that ``fusions`` weigh, or parts among those ``available``.
+    Those are the systems that its fusion in ``fusions`` reads or, without one, the parts of its rule among those
+    ``available``.
     """
     named, known = list(systems), fusions or {}
     parts = [
@@ -224,7 +225,7 @@ def with_parts(
 class RunningScores:
     """Scores of one utterance, exact after every push.
 
-    They are computed from sums over the frames so far: neither the cost of a push nor the memory grows with these.
+    They are computed from sums over the frames so far, so neither the cost of a push nor the memory grows with time.
     """
 
     def __init__(self, scorer: ClaimScorer) -> None:
@@ -243,7 +244,7 @@ class RunningScores:
             self._statistics = self._scores = None
 
     def utterance_statistics(self) -> UtteranceStatistics:
-        """Return what the scores so far are computed from; there must have been a frame."""
+        """Return the statistics behind the scores so far; at least one frame must have been pushed."""
         if self.frames == 0:
             raise ValueError("no frame has been scored")
         if self._statistics is None:
@@ -253,7 +254,7 @@ class RunningScores:
     def audio_condition(self) -> tuple[float | None, bool]:
         """Return the log-odds of a changed condition, and whether the utterance is too far from all enrollment speech.
 
-        None and False without a calibration by condition, or a frame.
+        They are None and False before the first frame, and without a calibration by condition.
         """
         side = self.side_information
         fusions = list(self._scorer.settings.fusions.values()) if side else []
@@ -263,11 +264,11 @@ class RunningScores:
 
     @property
     def side_information(self) -> dict[str, Array]:
-        """Return the measures of the condition; none without a classifier, or a frame."""
+        """Return the measures of the condition; empty before the first frame, and without a classifier."""
         return self.utterance_statistics().side_information if self.frames else {}
 
     def scores(self) -> dict[str, Array]:
-        """Return the scores (C,) of each system; there must have been a frame."""
+        """Return the scores (C,) of each system; at least one frame must have been pushed."""
         if self._scores is None:
             scores = self._scorer.finish(self.utterance_statistics())
             self._scores = {name: scores[name] for name in self._scorer.systems if name in scores}

@@ -1,14 +1,14 @@
 """The condition of an utterance: as recorded at enrollment, or changed by another channel, a room or noise.
 
 Channels add to the mean of cepstra, and noise narrows their spread. In both, utterances as recorded lie close together
-and changed ones all around them, so that no plane parts them: an utterance is compared with the nearest of either
-among enrollment speech and augmented versions of it (Cover and Hart, Nearest neighbor pattern classification, 1967).
+with changed ones all around them, so no plane separates the two: an utterance is compared with the nearest enrollment
+speech, and with the nearest augmented versions of it (Cover and Hart, Nearest neighbor pattern classification, 1967).
 Fused scores weigh their parts accordingly (side information, as quality measures are in Ferrer, Burget, Plchot and
 Scheffer, A unified approach for audio characterization and its application to speaker recognition, 2012).
 
 A sound that is far from both, as music and noise are, is no evidence for anybody: the excess of its distance over that
-of held-out speech is subtracted from its log-likelihood ratio. Changed speech that is farther than usual comes by an
-unfamiliar condition, as that of an impostor does more often than that of a claimant.
+of held-out speech is subtracted from its log-likelihood ratio. Changed speech that is farther than usual comes through
+an unfamiliar condition, which happens to impostors more often than to claimants.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Names among the scores: that of the log-odds of a changed condition, under which running sums are kept too, and that
-# of the distance from enrollment speech.
+# Names of side information among the scores: the log-odds of a changed condition, also the name of its running sums,
+# and the distance from enrollment speech.
 CONDITION, DISTANCE = "condition", "distance"
 SIDE_INFORMATION = (CONDITION, DISTANCE)
 
 # Nearest vectors of either condition that count, and the most that are searched.
 NEIGHBOURS, MOST_VECTORS = 10, 1000
 
-# Distances are outlying from so many standard deviations of their logarithm above what is expected. This deviation is
-# taken to be at least the second number, since held-out utterances may be few.
+# A distance is outlying if its logarithm exceeds the expected one by this many standard deviations, each taken to be at
+# least the second number, since held-out utterances may be few.
 OUTLYING_DEVIATIONS, LEAST_DEVIATION = 3.0, 0.15
 
 # Standard deviations from what is expected at which a condition begins to be unfamiliar, and is fully so. A narrower
-# ramp would add to the spread of scores by one channel more than it tells about the channel.
+# ramp would spread the scores of one channel more than it says about the channel.
 FAMILIAR_DEVIATIONS = (-2.0, 1.0)
 
 # The smallest variance whose logarithm is taken, or that distances are divided by.
@@ -51,9 +51,9 @@ def condition_sums(frames: Array) -> Array:
 
 
 def condition_vector(sums: Array, statics: int) -> Array:
-    """Return means and log standard deviations (statics + d,) of the frames that ``sums`` (1 + 2 d,) are of.
+    """Return means and log standard deviations (statics + d,) of frames, from their ``sums`` (1 + 2 d,).
 
-    The first ``statics`` of d features have a mean; that of the deltas behind them is about zero in any condition.
+    Means are of the first ``statics`` of d features; those of the deltas after them are about zero in any condition.
     """
     mean, square = np.split(sums[1:] / sums[0], 2)
     return np.concatenate((mean[:statics], 0.5 * np.log(np.maximum(square - mean * mean, LEAST_VARIANCE))))
@@ -61,7 +61,7 @@ def condition_vector(sums: Array, statics: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ConditionClassifier:
-    """Log-odds of a changed condition by condition vectors of speech as ``recorded`` (n, e) and ``changed`` (m, e).
+    """Log-odds of a changed condition, from condition vectors of speech as ``recorded`` (n, e) and ``changed`` (m, e).
 
     Both are kept after multiplication by ``whitening`` (e, e), which makes squared distances those of Mahalanobis.
     """
@@ -73,8 +73,8 @@ class ConditionClassifier:
     def measure(self, sums: Array) -> dict[str, float]:
         """Return the ``SIDE_INFORMATION`` of an utterance with these ``condition_sums``, by name.
 
-        The uncalibrated log-odds of a changed condition are half of what the squared distance d^2 to the nearest
-        recorded vectors exceeds that to the nearest changed ones; the distance, in nats, is half of the lesser one.
+        With the mean squared distances d^2 to the nearest vectors of either condition, the uncalibrated log-odds of a
+        changed one are (d_recorded^2 - d_changed^2) / 2, and the distance, in nats, is half the smaller d^2.
         """
         statics = len(self.whitening) - len(sums) // 2
         vector = condition_vector(sums, statics) @ self.whitening
@@ -92,8 +92,8 @@ class ConditionClassifier:
 class DistanceLimit:
     """The distance from enrollment speech that utterances of T frames hardly ever exceed: (``least`` + ``more`` / T) F.
 
-    The fewer frames, the less certain are their means and deviations. ``factor`` is F. More than ``most_frames`` count
-    as so many: longer utterances were not measured.
+    The fewer the frames, the less certain their means and deviations. ``factor`` is F. T is at most ``most_frames``,
+    since longer utterances were not measured.
     """
 
     least: float
@@ -105,7 +105,7 @@ class DistanceLimit:
     def of(cls, distances: Array, frames: Array) -> Self:
         """Fit the limit to ``distances`` (n,) of held-out utterances, or beginnings of them, of ``frames`` (n,).
 
-        By least squares, with errors relative to a first fit without: distances vary by a factor.
+        By least squares, twice: the second time with errors relative to the first fit, as distances vary by a factor.
         """
         from scipy.optimize import nnls  # slow to import
 
@@ -126,7 +126,7 @@ class DistanceLimit:
     def unfamiliar(self, distances: Array, frames: Array | float) -> Array:
         """Return how unfamiliar conditions at these ``distances`` are, from 0 to 1.
 
-        The logarithm of the distance counts: from two standard deviations below what is expected to one above.
+        It rises with the logarithm of the distance, from two standard deviations below the expected one to one above.
         """
         deviation = math.log(self.factor) / OUTLYING_DEVIATIONS
         deviations = np.log(np.maximum(distances / self._expected(frames), np.finfo(np.float64).tiny)) / deviation
@@ -145,9 +145,9 @@ def _nearness(vector: Array, rows: Array, half_squares: Array) -> float:
 
 
 def train_conditions(recorded: Sequence[Array], changed: Sequence[Array]) -> ConditionClassifier | None:
-    """Return the classifier by condition vectors (n, statics + d) of each speaker; None without any of either.
+    """Return the classifier by condition vectors (n, statics + d) of each speaker; None if either condition has none.
 
-    Mahalanobis distances are by the covariance of the recorded vectors plus its diagonal, which regularises it.
+    Mahalanobis distances use the covariance of the recorded vectors plus its diagonal, which regularises it.
     """
     if not all(sum(map(len, parts)) for parts in (recorded, changed)):
         return None

@@ -48,10 +48,10 @@ class Terms:
     """The terms on which a claim is decided, and the ``revision`` of the store; see ``Verifier``.
 
     One of ``threshold`` (on the score) and ``llr_threshold`` (in nats) is set; ``threshold_source`` is "eer", "far",
-    "cost" or "given". ``prior`` is that of a target trial, None where the decision rests on none. ``unknown_impostors``
-    is the assumed share of impostors who are not enrolled, ``competing`` the number of speakers that the claim is
-    judged against. ``sequential_bounds`` are the log-likelihood ratios, in nats, at which a sequential test rejects and
-    accepts.
+    "cost" or "given". ``prior`` is the prior probability of a target trial, None where the decision uses none.
+    ``unknown_impostors`` is the assumed share of impostors who are not enrolled, ``competing`` the number of speakers
+    against whom the claim is judged. ``sequential_bounds`` are the log-likelihood ratios, in nats, at which a
+    sequential test rejects and accepts.
     """
 
     claim: str
@@ -75,7 +75,7 @@ class Update:
     state : State
         Whether there is enough speech for a score, and whether the stream is closed.
     decision : Decision
-        The one that would stand if the stream ended with these frames.
+        The decision if the stream ended at this point.
     score : float or None
         Score of the claim, on the scale of the system; None until there is enough speech.
     llr : float or None
@@ -92,7 +92,7 @@ class Update:
         Whether the decision will not change: the stream is closed, or a ``SequentialTest`` has enough evidence. Once
         settled by a test, score and speech do not change either.
     sequential_llr : float or None
-        Log-likelihood ratio at this length, in nats, that the test is applied to; None without one.
+        Log-likelihood ratio at this length, in nats, that the test is applied to; None without a test.
     duplicate_suspected : bool or None
         Whether the audio contains a copy of a known recording (``pipeline.features.fingerprints``); None where there is
         nothing to compare with. The decision does not depend on it.

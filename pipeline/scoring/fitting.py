@@ -30,11 +30,11 @@ Array = NDArray[np.float64]
 
 SMALLEST_SHARE = float(np.nextafter(0.0, 1.0))
 
-# Prior of a target trial in fits: ratios must be right above all where false accepts are rare.
+# Prior of a target trial in fits: ratios must be most accurate where false accepts are rare.
 FIT_PRIOR = 0.05
 
-# The unknown impostors of held-out trials are among those that background models were trained on. Scores of other
-# people have a wider spread: about 1 + 6 / (10 + N) times as wide, with N speakers enrolled.
+# Background models were trained on the unknown impostors of held-out trials, too. Scores of other people spread more
+# widely: about 1 + 6 / (10 + N) times as much, with N speakers enrolled.
 SPREAD, SPREAD_SPEAKERS = 6.0, 10.0
 
 # Weights for speech as recorded are drawn to this share of those for changed conditions.
@@ -54,8 +54,8 @@ def fit_system(
 ) -> SystemCalibration | None:
     """Fit the calibration of ``system`` over whole utterances, or over speech of any length; None with too few trials.
 
-    ``judged`` are its trials, and the number of speakers that it judges a claim among. Sums of systems are fitted to
-    trials of ``changed`` conditions, too, where there are any. Their ratios over whole utterances are shifted to what
+    ``judged`` has its trials, and the number of speakers among whom it judges a claim. Sums of systems are fitted to
+    trials of ``changed`` conditions, too, where there are any. Their ratios over whole utterances are shifted by what
     is ``typical`` of each claimant.
     """
     recorded, population = judged
@@ -79,16 +79,17 @@ def fit_system(
         for other in others:
             made = replace(made, changed=other, condition=condition_calibration(*trials, times=times))
     except MetricError:
-        return None  # reading this calibration is an error that says so
+        return None  # an attempt to read this calibration raises an error that says so
     return made
 
 
 def _by_condition(trials: Sequence[HeldOutTrials], system: str, times: int) -> Iterator[SystemCalibration]:
-    """Fit ``system`` to ``trials`` as recorded and, where there are any, of changed conditions: those first.
+    """Fit ``system`` to ``trials`` of changed conditions, where there are any, and then to those as recorded.
 
-    Held-out speech as recorded is of the same days and microphones as the rest: it has few errors to weigh scores by,
-    and favours those that recognise the recording. So the penalty on its weights is on how far they are from a share of
-    those of changed conditions (a hierarchical prior; Gelman et al., Bayesian Data Analysis, 3rd edition, section 5.1).
+    Held-out speech as recorded is of the same days and microphones as the rest: it has few errors to weight scores by,
+    and favours scores that recognise the recording. The penalty on its weights is therefore on their distance from a
+    share of the weights for changed conditions (a hierarchical prior; Gelman et al., Bayesian Data Analysis, 3rd
+    edition, section 5.1).
     """
     recorded, *others = trials
     expected: Fits = ()
@@ -100,11 +101,11 @@ def _by_condition(trials: Sequence[HeldOutTrials], system: str, times: int) -> I
 
 
 def calibration_of(trials: HeldOutTrials, system: str, *, times: int = 1, expected: Fits = ()) -> SystemCalibration:
-    """Fit the log-likelihood ratio of ``system`` to held-out ``trials``, or of the sum that it is; raises MetricError.
+    """Fit the log-likelihood ratio of ``system``, a single one or a sum, to held-out ``trials``; raises MetricError.
 
-    Once against enrolled impostors and once against unknown ones. A sum is weighted once, for both alike, and its
-    ratio is then fitted as that of any score. Every utterance is among the trials ``times`` times. Weights are drawn to
-    the ``expected`` ones.
+    The ratio is fitted once against enrolled impostors and once against unknown ones. The parts of a sum are weighted
+    first, in one way for both fits. Every utterance is among the trials ``times`` times. Weights are drawn towards the
+    ``expected`` ones.
     """
     parts = trials.parts_of(system)
     if missing := [name for name in parts if name not in trials.scores]:
@@ -120,10 +121,10 @@ def calibration_of(trials: HeldOutTrials, system: str, *, times: int = 1, expect
 
 
 def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, times: int = 1) -> LogisticCalibration:
-    """Fit the log-odds of a ``changed`` condition to utterances as ``recorded``, and to those.
+    """Fit the log-odds of a changed condition to utterances as ``recorded`` and to ``changed`` ones.
 
     The classifier's own log-odds are overconfident. Every utterance is among the trials ``times`` times. The amount of
-    speech is left out: only some utterances have augmented versions, so that trials joined from these are shorter.
+    speech is left out: only some utterances have augmented versions, so trials joined from these are shorter.
     """
     target = [trials.where(trials.is_target) for trials in (recorded, changed)]  # each utterance once
     scores = {CONDITION: np.concatenate([trials.scores[CONDITION] for trials in target])}
@@ -133,7 +134,7 @@ def condition_calibration(recorded: HeldOutTrials, changed: HeldOutTrials, *, ti
 
 
 def _shifted(trials: HeldOutTrials, calibration: SystemCalibration, typical: Typicality) -> SystemCalibration:
-    """Return the ``calibration`` with shifts by what is ``typical`` of each claimant's target trials."""
+    """Return the ``calibration`` with shifts for what is ``typical`` of each claimant's target trials."""
     own = trials.where(trials.is_target)
     return replace(calibration, shifts=typical.shifts(own.ratios(calibration), own.claims))
 
@@ -149,9 +150,10 @@ def fit_threshold(
 ) -> float:
     """Return the threshold of ``system`` for ``population`` speakers from held-out ``trials``.
 
-    It is that of the equal error rate over the impostors that are ``expected``, or of the rate ``false_accept``, in
-    which unknown impostors count by their share. Where a score is a share of frames, zero is never accepted. A system
-    that sums others needs its ``calibration``. Raises MetricError where trials are too few, as those of one speaker.
+    It is set at the equal error rate over the expected impostors (``HeldOutTrials.expected``), or at the rate
+    ``false_accept``, in which unknown impostors count by their share. Where a score is a share of frames, zero is never
+    accepted. A system that sums others needs its ``calibration``. Raises MetricError where there are too few trials,
+    such as those of a single speaker.
     """
     rule = RULES[system]
     key = system if population > 1 else rule.alone_key
@@ -206,7 +208,7 @@ def _as_unknown(trials: HeldOutTrials, scores: Array) -> Array:
 
 
 def _fits(trials: HeldOutTrials, systems: Sequence[str], penalties: tuple[float, float], expected: Fits = ()) -> Fits:
-    """Fit once against the impostors of each origin with trials, the weights regularised towards ``expected`` ones."""
+    """Fit against the impostors of each origin that has trials, regularising weights towards the ``expected`` ones."""
     about = {origin: dict(zip(fit.systems, fit.weights.tolist(), strict=True)) for origin, fit in expected}
     own = trials.is_target
     origins: tuple[tuple[Origin, NDArray[np.bool_]], ...] = (
@@ -215,7 +217,7 @@ def _fits(trials: HeldOutTrials, systems: Sequence[str], penalties: tuple[float,
     )
     fits: list[tuple[Origin, LogisticCalibration]] = []
     for (origin, impostors), penalty in zip(origins, penalties, strict=True):
-        if impostors.any() or own.all():  # of target trials alone: an error
+        if impostors.any() or own.all():  # with target trials alone, the fit raises
             some = trials.where(own | impostors)
             data, weights = (some.scores, some.frames.astype(np.float64), some.is_target), about.get(origin)
             fit = fit_calibration(systems, *data, prior=FIT_PRIOR, penalty=penalty, expected=weights)

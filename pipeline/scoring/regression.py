@@ -1,4 +1,4 @@
-"""Penalised logistic regression with weights of which some may not be negative."""
+"""Penalised logistic regression, with some weights bounded below by 0."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Largest slope of the loss where its minimum is taken to be reached, and most steps towards it.
+# Largest slope of the loss at which its minimum counts as reached, and the largest number of steps towards it.
 MOST_SLOPE, MOST_STEPS = 1e-10, 200
-# Least decrease by a step as a share of what the slope predicts, and the rounding of the loss as a share of it: near
-# the minimum the decrease is smaller.
+# Least decrease by a step, as a share of what the slope predicts, and rounding error of the loss, as a share of it:
+# near the minimum the decrease is smaller than this error.
 LEAST_SHARE, ROUNDING = 1e-4, 1e-15
-# Least damping of a step, and the factors by which it grows after a step that is refused, and shrinks after one that is
-# not. The latter is the smaller, or damping would alternate between too much and too little.
+# Least damping of a step, and the factors by which damping grows after a refused step and shrinks after an accepted
+# one. The latter is the smaller, or damping would alternate between too much and too little.
 LEAST_DAMPING, MORE_DAMPING, LESS_DAMPING = 1e-9, 10.0, 4.0
-# A smaller weight that may not be negative is rounding, and 0.
+# A smaller weight with the bound 0 is a rounding error, and is set to 0.
 LEAST_WEIGHT = 1e-12
-# With more nontarget trials, the steps begin at the minimum over the target trials and every n-th of the others, which
-# is near.
+# With more nontarget trials than MANY, the steps begin at the minimum over the target trials and one in EVERY of the
+# others, which is near.
 MANY, EVERY = 4000, 7
 
 
@@ -82,5 +82,5 @@ def logistic_weights(
         elif damping < 1.0:
             damping *= MORE_DAMPING
         else:
-            break  # nothing makes the loss less to machine precision
+            break  # no step decreases the loss at machine precision
     return w

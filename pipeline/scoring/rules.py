@@ -1,4 +1,4 @@
-"""The scoring systems, as one table of rules: machines needed, value a frame, and score of the frames."""
+"""The scoring systems, as one table of rules: the machines needed, the value of a frame, the score of an utterance."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Rule:
 
     ``frame`` returns (T, C) or (T, C, N) for C claims; ``finish`` returns the scores (C,). ``needs`` are the machine
     kinds that it reads; ``every_claim`` rules read the pair margins of all N speakers, at O(N^2). ``alone`` is the unit
-    of the one-class score that replaces it with one speaker. ``binary`` rules count frames. ``unit`` is the score's
-    meaning, for axes and reports. ``top`` is the largest score of rules bounded by 0 and that, else None.
-    Rules of a ``kind`` score an utterance at once: ``finish`` takes the scores (N,) of all speakers by one kind of
-    its machines. A rule with ``parts`` is the calibrated sum of other rules' scores: of those whose machines it
-    ``needs``, and of the others where their machines exist (``parts_among``).
+    of the one-class score that replaces it while one speaker is enrolled. ``binary`` rules count frames. ``unit`` is
+    the score's meaning, for axes and reports. ``top`` is the largest score of rules with bounded scores, from 0 to
+    ``top``, else None. Rules with a ``kind`` score whole utterances: ``finish`` takes all speakers' scores (N,) by
+    machines of that kind. A rule with ``parts`` is the calibrated sum of other rules' scores: of those whose machines
+    it ``needs``, and of the others where their machines exist (``parts_among``).
     """
 
     name: str
@@ -69,7 +69,7 @@ class Rule:
         return f"alone.{self.alone}"
 
     def parts_among(self, systems: Container[str]) -> tuple[str, ...]:
-        """Return the parts of a sum where scores of ``systems`` are available."""
+        """Return the parts of which the sum consists where scores of ``systems`` are available."""
         return tuple(name for name in self.parts if name in systems or RULES[name].needs <= self.needs)
 
 
@@ -81,7 +81,7 @@ def smallest_over_rivals(mean: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
 
 
 def own_margin(margins: AnyFloat, claims: NDArray[np.int64]) -> AnyFloat:
-    """Return each claim's own f_i (C,) of all speakers' (N,)."""
+    """Return f_i (C,) of each claimed speaker, from all speakers' (N,)."""
     return np.asarray(margins[claims])
 
 
@@ -131,7 +131,7 @@ def _utterance_rules(supervector: UtteranceKind, gmm: UtteranceKind, adjective: 
 
 
 class _Rules(dict[str, Rule]):
-    """Rules by the name of their system; another name raises InputError."""
+    """Rules by the name of their system; an unknown name raises InputError."""
 
     def __missing__(self, name: object) -> Rule:
         raise InputError(f"scoring system {name!r:.80} is unknown; there are {', '.join(self)}")
@@ -166,9 +166,9 @@ RULES = _Rules(
 
 
 def systems_of(kinds: Iterable[str], *, every_pair: bool = True) -> tuple[str, ...]:
-    """Return the scoring systems that machines of ``kinds`` suffice for, in the table's order.
+    """Return the scoring systems that need only machines of ``kinds``, in the table's order.
 
-    Without ``every_pair`` of speakers among the pair machines, rules that need them all are out.
+    Rules that need the machines of all pairs of speakers are left out unless there are machines for ``every_pair``.
     """
     trained = frozenset(kinds)
     return tuple(name for name, rule in RULES.items() if rule.needs <= trained and (every_pair or not rule.every_claim))

@@ -21,7 +21,7 @@ AtEnd = Literal["undecided", "fixed"]
 
 # Speech between two checks of the ratio; more frequent ones gain nothing.
 CHECK_SECONDS = 0.1
-# No calibration tells rarer errors, and bounds of far rarer ones are not finite.
+# No calibration is accurate for rarer errors, and the bounds for far rarer ones are not finite.
 LEAST_RATE = 1e-9
 
 
@@ -55,7 +55,7 @@ class SequentialTest:
 
     def __post_init__(self) -> None:
         for name, rate in (("miss", self.miss), ("false_accept", self.false_accept)):
-            check_type(f"sequential test: {name}", rate, Real, "an error rate, as 0.01,")
+            check_type(f"sequential test: {name}", rate, Real, "an error rate, such as 0.01,")
             if not LEAST_RATE <= rate < 0.5:
                 raise InputError(
                     f"sequential test: the {name} rate must be at least {LEAST_RATE:g} and below 0.5,"

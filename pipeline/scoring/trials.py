@@ -3,14 +3,15 @@
 A held-out trial is an utterance that the machines scoring it were not trained on, claimed for one speaker. Only scores
 are kept, no audio. Populations grow and shrink after the trials were scored, so:
 
-- A mean log posterior is compared with that of chance, 1 / N, with the N of its time.
+- A mean log posterior is compared with that of chance, log(1 / N), for the N speakers enrolled at the time.
 - Trials scored among fewer than half of today's speakers are left out as soon as there are better ones.
 - Each trial is also scored by the one-class machine alone, for the day when nobody else is enrolled.
-- A nontarget trial is scored twice: with its speaker in the cohort, and as by an unknown impostor, left out of the
-  supervector machines and of the cohort. Rules that share a posterior among all (BOAR to RPOAO) score both alike.
+- A nontarget trial is scored twice: with its speaker in the cohort, and as an unknown impostor's, with the speaker left
+  out of the supervector machines and the cohort. Rules that share a posterior among all (BOAR to RPOAO) score both
+  alike.
 - The default system also scores prefixes of each trial, for sequential decisions.
 
-Trials of the user's own, of files that nobody was enrolled with, are kept beside them in the same form.
+The user's own trials, on recordings that nobody was enrolled with, are kept beside them in the same form.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from pipeline.scoring.conditions import DISTANCE, SIDE_INFORMATION
 from pipeline.scoring.rules import RULES
 
 Array = NDArray[np.float64]
-# A population is much smaller when it had fewer than this share of today's speakers.
+# Trials are comparable if they were scored among at least this share of the number of speakers asked about.
 COMPARABLE_SHARE = 0.5
 
-# Kinds of trials that a store keeps, by the beginnings of their arrays' names: held out, as they were recorded and in
-# augmented versions, and the user's own.
+# Kinds of trials that a store keeps, each the prefix of its arrays' names: held-out utterances as recorded, augmented
+# versions of them, and the user's own trials.
 RECORDED, CHANGED, OWN = "", "changed.", "own."
 HELD_OUT = (RECORDED, CHANGED)
 TRIAL_KINDS = (*HELD_OUT, OWN)
 
-# The speaker of a trial by somebody who is not enrolled: speakers' ids are smaller.
+# The speaker's id in a trial by somebody who is not enrolled: enrolled speakers have smaller ids.
 NOBODY = 2**63
 
 _PREFIX, _SCORE, _BEGINNING = "trials.", "score.", "prefix."
@@ -46,11 +47,11 @@ COLUMNS = ("claims", "speakers", "population", "frames", "unknown")
 
 @dataclass(frozen=True)
 class HeldOutTrials:
-    """n trials: ``claims`` and ``speakers`` (n,) ids, ``population`` (n,) its size then, ``scores`` (n,) a system.
+    """n trials: ids ``claims`` and ``speakers`` (n,), ``scores`` (n,) by system, ``population`` (n,) when scored.
 
     ``frames`` (n,) of speech were scored; ``unknown`` (n,) marks nontarget trials whose speaker was left out.
-    ``prefixes`` hold, by a number of frames, scores (n,) a system of the prefix of that length of each trial, or of
-    all it has where it has fewer; of the default system, or of those it sums.
+    ``prefixes`` maps numbers of frames to the scores (n,), by system, of that many frames from the start of each
+    trial, or of all its frames if it is shorter. They are by the default system, or by the systems that it sums.
     """
 
     claims: NDArray[np.uint64]
@@ -66,7 +67,7 @@ class HeldOutTrials:
 
     @property
     def is_target(self) -> NDArray[np.bool_]:
-        """Mark the target trials (n,): claims for the one who speaks."""
+        """Mark the target trials (n,), in which the claimed speaker is the one who speaks."""
         return np.asarray(self.claims == self.speakers)
 
     @property
@@ -107,7 +108,7 @@ class HeldOutTrials:
 
     @classmethod
     def joined(cls, parts: Sequence[HeldOutTrials]) -> HeldOutTrials:
-        """Join ``parts``, at least one; scores of a system, and of prefixes by it, stay where all parts have them."""
+        """Join ``parts``, at least one; a system's scores, of prefixes too, are kept only if all parts have them."""
         prefixes = {n: _joined([part.prefixes.get(n, {}) for part in parts]) for n in sorted(parts[0].prefixes)}
         return cls(
             scores=_joined([part.scores for part in parts]),
@@ -120,12 +121,12 @@ class HeldOutTrials:
         return self if before is None else HeldOutTrials.joined([before, self])
 
     def without(self, *speakers: int) -> HeldOutTrials:
-        """Return the trials in which nobody with one of these ids is the speaker or the claim."""
+        """Return the trials that have none of these ids as speaker or as claim."""
         ids = np.array(speakers, dtype=np.uint64)
         return self.where(~np.isin(self.claims, ids) & ~np.isin(self.speakers, ids))
 
     def renumbered(self, ids: Mapping[int, int]) -> HeldOutTrials:
-        """Return the trials with the new ids of speakers in place of the old ones that ``ids`` maps to them."""
+        """Return the trials with speakers' old ids replaced by the new ones that ``ids`` maps them to."""
         claims, speakers = (
             np.array([ids.get(one, one) for one in column.tolist()], dtype=np.uint64)
             for column in (self.claims, self.speakers)
@@ -137,10 +138,10 @@ class HeldOutTrials:
         return replace(self, population=np.minimum(self.population, size))
 
     def comparable(self, population: int) -> HeldOutTrials:
-        """Return the trials scored among at least half of ``population`` speakers, all of them if there are none.
+        """Return the trials scored among at least half of ``population`` speakers, or all trials if there are none.
 
-        Trials with a cohort and without any are never comparable. Mean log posteriors are as far from that of chance,
-        log(1 / ``population``), as they were from that of their time.
+        Trials with a cohort are never comparable with trials without one. Mean log posteriors are shifted to be as far
+        from chance, log(1 / ``population``), as they were from chance among the speakers enrolled at the time.
         """
         recent = self.population >= COMPARABLE_SHARE * population
         if population > 1:
@@ -160,16 +161,16 @@ class HeldOutTrials:
         return replace(self, scores=scores, prefixes=prefixes, **columns)
 
     def expected(self, unknown_share: float) -> HeldOutTrials:
-        """Return the trials without impostors of an origin whose assumed share is 0; all if that leaves none."""
+        """Return the trials without impostors of an origin whose assumed share is 0; all if no impostor is left."""
         left_out = np.zeros(len(self), dtype=bool)
         if unknown_share in (0.0, 1.0):
             left_out = ~self.is_target & (self.unknown == (unknown_share == 0.0))
         return self.where(~left_out) if (~left_out & ~self.is_target).any() else self
 
     def at_every_length(self, system: str) -> HeldOutTrials:
-        """Return every prefix of every trial as a trial of its own, and the whole ones, as ``system`` scored them.
+        """Return every prefix of every trial as a trial of its own, and the whole trials, with scores by ``system``.
 
-        Raises MetricError where no prefixes were scored by it, or by the systems that it sums.
+        Raises MetricError if neither ``system`` nor the systems that it sums scored any prefixes.
         """
         parts = self.parts_of(system)
         lengths = [(scores, n) for n, scores in sorted(self.prefixes.items()) if set(parts) <= scores.keys()]
@@ -190,7 +191,7 @@ class HeldOutTrials:
         return calibration.llr(self.scores, self.frames.astype(np.float64), self.claims.tolist())
 
     def distances(self) -> tuple[Array, Array]:
-        """Return distances from enrollment speech, and frames, of every utterance and of its prefixes."""
+        """Return the distance from enrollment speech, and the frames, of every utterance and each of its prefixes."""
         own = self.where(self.is_target)  # each utterance once
         lengths = [(own.scores, own.frames)]
         lengths += [(scores, np.minimum(frames, own.frames)) for frames, scores in sorted(own.prefixes.items())]

@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# What a claim must reach is so many standard deviations below the expected ratio of the claimant's utterances, one more
-# for so many other speakers, whose trials show better what impostors are like, and is divided by a power of N.
+# A claim must reach the claimant's expected ratio less DEVIATIONS standard deviations, and less one more for every
+# SPEAKERS_A_DEVIATION other speakers, whose trials show better what impostors are like, all divided by N^POWER.
 DEVIATIONS, SPEAKERS_A_DEVIATION, POWER = 0.65, 2.5, 0.15
 
-# Variances within claimants are measured by at least so many differences from their means.
+# Fewest differences from claimants' means that suffice to estimate the variance within claimants.
 LEAST_DIFFERENCES = 5
 
 
 @dataclass(frozen=True)
 class Typicality:
-    """Shifts of ratios by which the lowest typical one of every claimant is at ``threshold``, with N ``speakers``.
+    """Shifts that bring every claimant's lowest typical ratio down to ``threshold``, with N ``speakers``.
 
-    It is (m - (0.65 + (N - 1) / 2.5) s) / N^0.15, with the expected ratio m and its standard deviation s. The more
-    speakers are enrolled, the smaller a share of m do claims on another day reach, and those of impostors still less.
+    That ratio is (m - (0.65 + (N - 1) / 2.5) s) / N^0.15, with the expected ratio m and its standard deviation s. The
+    more speakers are enrolled, the smaller the share of m that claims on another day reach; impostors' reach even less.
     """
 
     threshold: float
@@ -54,13 +54,13 @@ class Typicality:
         return {claim: shift for claim, shift in above.items() if shift > 0.0}
 
     def least(self, mean: float, spread: float) -> float:
-        """Return the lowest ratio typical of a claimant, by ``mean`` and standard deviation of a further trial."""
+        """Return the lowest ratio typical of a claimant, from a further trial's ``mean`` and standard deviation."""
         users = max(self.speakers, 1)  # a store may hold background speakers alone
         return float((mean - (DEVIATIONS + (users - 1) / SPEAKERS_A_DEVIATION) * spread) / users**POWER)
 
 
 def expected(ratios: Array, claims: NDArray[np.uint64]) -> Mapping[int, tuple[float, float]]:
-    """Return, for each claimant, mean and standard deviation of the ratio of another target trial, by the model."""
+    """Return, by claimant, the mean and standard deviation that the model expects of another target trial's ratio."""
     if len(ratios) < 2:
         return {}
     ids = np.array(list(dict.fromkeys(claims.tolist())), dtype=np.uint64)  # unsorted: ids are random

@@ -6,8 +6,8 @@ MacKay 1992): with weights w_t p_t (1 - p_t) of the trials,
 
     inverse of [[sum of w p (1 - p) + 1 / s_a^2, sum of w p (1 - p) L], [the same, sum of w p (1 - p) L^2 + 1 / s_b^2]],
 
-and so the standard deviation of a + b L at any L: small between the two classes, and growing beyond them. It is the
-uncertainty that the number of trials leaves, and not that of a channel unlike theirs.
+and so the standard deviation of a + b L at any L: small between the two classes, and growing beyond them. This is the
+uncertainty due to the number of trials; a channel unlike theirs adds to it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# Prior standard deviations s_a of the offset a, in nats, about 0, and s_b of the slope b, about 1: separable trials
-# would leave both without bounds.
+# Prior standard deviations s_a of the offset a, in nats, about 0, and s_b of the slope b, about 1: without priors,
+# separable trials would leave both unbounded.
 OFFSET_SPREAD, SLOPE_SPREAD = 10.0, 1.0
-DEVIATES = 1.959964  # of a central 95 % of a normal distribution
+DEVIATES = 1.959964  # bound the central 95 % of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class RatioUncertainty:
 
     @classmethod
     def of(cls, target: Array, nontarget: Array, *, prior: float) -> Self:
-        """Return the uncertainty of ratios, in nats, of trials of both classes, shapes (targets,) and (nontargets,).
+        """Return the uncertainty, by ratios in nats of target and nontarget trials, (targets,) and (nontargets,).
 
-        The regression is that of the calibration: targets count as a share ``prior`` of all, but a nontarget trial
-        for no more than one.
+        Trials are weighted as in the calibration: targets count as a share ``prior`` of all, but no nontarget trial
+        counts for more than one.
         """
         weight = min(1.0, len(target) * (1.0 - prior) / prior / len(nontarget))
         ratios = np.concatenate([target, nontarget])

@@ -104,5 +104,5 @@ def _as_service_error(request: Request, error: Exception) -> ServiceError:
     if isinstance(error, TimeoutError):
         return ServiceError(408, "the request did not arrive in time", kind="TimeoutError")
     if isinstance(error, ClientDisconnect | ClientDisconnected):
-        return ServiceError(400, "the request ended before its end", kind="InputError")
+        return ServiceError(400, "the body of the request is incomplete", kind="InputError")
     return service_error(error, service_of(request).aliases)

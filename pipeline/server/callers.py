@@ -16,8 +16,8 @@ from pipeline.errors import ServiceError
 class Caller:
     """The sender of a request, with the ``scopes`` of its token.
 
-    ``key`` stands for whom the request is counted: the token, or the address where there are no tokens. ``address`` is
-    counted too; it is None where it says nothing of the sender, as that of a proxy on this machine.
+    Requests are counted by ``key``, which is the token, or the address where there are no tokens; and by ``address``,
+    which is None if it says nothing about the sender, like that of a proxy on this machine.
     """
 
     key: str
@@ -26,7 +26,7 @@ class Caller:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return what the caller is counted by, each once."""
+        """Return the keys by which the caller is counted, each once."""
         return (self.key,) if self.address is None else tuple(dict.fromkeys((self.key, f"address {self.address}")))
 
 
@@ -78,7 +78,7 @@ class Taken:
 
 
 class Patience:
-    """Seconds that a caller may be waited for: ``most`` at first, and never more; what arrives gives back some."""
+    """Seconds to wait for a caller: ``most`` at first, and never more; data that arrives gives some back."""
 
     def __init__(self, most: float) -> None:
         self._most = self._left = most
@@ -117,7 +117,7 @@ class Turns:
         return sum(map(len, self._waiting.values()))
 
     def check(self, caller: Caller) -> None:
-        """Raise ServiceError (503) where one more request of ``caller`` could not wait."""
+        """Raise ServiceError (503) if no more requests of ``caller`` may wait."""
         mine, everybody = len(self._waiting.get(caller.key, ())), self.waiting
         if mine >= self._most or everybody >= 8 * self._most:
             raise ServiceError(503, f"{everybody} {self._what} wait already, {mine} of this caller; try again later")

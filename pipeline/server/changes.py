@@ -1,8 +1,8 @@
 """Changes of the store: enrollments and removals, each in a process that can be ended before it commits.
 
-One enrollment at a time, for one caller after the other. A removal waits for nobody's enrollment: the one that is being
-trained is ended, which leaves the store as it was, and begins again after the removal, once: then it is the removals
-that wait, in turn.
+One enrollment at a time, for one caller after the other. A removal does not wait for an enrollment in training: it ends
+the training, which leaves the store as it was and begins again after the removal. An enrollment is ended only once;
+after that, removals wait for it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMMITTING = "committing"
 
 @dataclass(eq=False)
 class Known:
-    """An enrolled speaker as a request found them: the ``id``, which is another one once recordings were added."""
+    """An enrolled speaker as a request found them; the ``id`` changes when recordings are added."""
 
     id: int
 
@@ -43,7 +43,7 @@ class Known:
 class Changes:
     """The changes that callers ask for; at most ``limits.waiting_enrollments`` of a caller wait for their turn.
 
-    ``aliases`` returns the paths that no error may tell.
+    ``aliases`` returns the paths that no error may show.
     """
 
     def __init__(self, settings: Settings, aliases: Callable[[], Aliases]) -> None:
@@ -82,7 +82,7 @@ class Changes:
         channel: int | None = None,
         progress: Callable[[Table], None] = lambda _table: None,
     ) -> Table:
-        """Enroll ``name``, or add ``to`` them, and return the fields of ``Enrolled``; raises ServiceError.
+        """Enroll ``name``, or add recordings ``to`` them; return the fields of ``Enrolled``. Raises ServiceError.
 
         ``channel``, from 1, of the recordings is read, or the mean of all. ``progress`` is called with the ``stage`` of
         the training and the ``share`` of it that is done.
@@ -104,7 +104,7 @@ class Changes:
         *,
         may_be_ended: bool = False,
     ) -> Table:
-        """Enroll as ``enroll``; return nothing where a removal ended it, as only happens if it ``may_be_ended``."""
+        """Enroll as ``enroll``; return an empty table if a removal ended it, which takes ``may_be_ended``."""
         known_id = None if to is None else to.id
         arguments = (self._settings, self._aliases(), name, dict(recordings), known_id, channel)
         async with self._enrollments.begun(_enroll, *arguments) as (worker, messages):
@@ -248,9 +248,9 @@ def _ask_to_commit(channel: Channel, settings: Settings) -> None:
 
 
 def _log_change(settings: Settings, record: Callable[[AuditLog], None]) -> None:
-    """Record a change that was made, if there is a log; raises AuditError, which says that it was made."""
+    """Record a change that was made, if there is a log; raises AuditError, which says that the change was made."""
     try:
         if (log := settings.audit_log) is not None:
             record(log)
     except AuditError as error:
-        raise AuditError(f"the change was made, and its record failed: {error}") from None
+        raise AuditError(f"the change was made, but its record failed: {error}") from None

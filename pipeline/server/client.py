@@ -102,7 +102,7 @@ class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
         """Enroll ``name``, or ``add`` to them, from audio files or their content.
 
         ``channel``, from 1, is the one to read of each file; by default the mean of all. Raises ServiceError,
-        AudioError, and InputError where ``files`` are no list, or none.
+        AudioError, and InputError if ``files`` is not a list or is empty.
         """
         if isinstance(files, Audio) or not isinstance(files, Iterable) or not files:
             raise InputError(f"files: a list of one recording or more was expected, got {files!r:.60}")
@@ -308,7 +308,7 @@ def _understanding(url: str, status: int) -> Iterator[None]:
         yield
     except (ValueError, KeyError, TypeError):
         raise ServiceError(
-            status, f"{url}: status {status} without an answer to this; is a Voiceclaim service there?"
+            status, f"{url}: status {status}, but no answer to this request; is a Voiceclaim service there?"
         ) from None
 
 

@@ -30,9 +30,9 @@ _GONE = (TimeoutError, OSError, RuntimeError, WebSocketDisconnect)
 class Connection:
     """One accepted WebSocket of a ``kind``, which is also the name of the scope that it needs.
 
-    Little is read ahead: while the last messages are processed, those that come are collected up to a bound, and then
-    TCP holds up the sender. After the hello there is a ``caller``, and then what it has taken of the ``room`` for
-    recordings.
+    Little is read ahead: while messages are processed, further ones are collected up to a bound, and then TCP holds up
+    the sender. ``caller`` and then ``room``, what the caller has taken of the room for recordings, are set after the
+    hello.
     """
 
     caller: Caller
@@ -64,7 +64,7 @@ class Connection:
         return round(_PIECE_SECONDS * self._bytes_per_second)
 
     async def receive(self) -> list[str | bytes]:
-        """Wait for the next message, and return it with those that came with it.
+        """Wait for the next message, and return it with any others that have arrived.
 
         Raises WebSocketDisconnect, or TimeoutError for a caller who sends nothing, or much less than real time.
         """

@@ -28,7 +28,7 @@ class AudioBounds:
 class Decoder:
     """Decodes files one after the other within ``bounds``: the one ``chosen`` channel, from 1, or the mean of all.
 
-    ``mix`` made one channel of the latest file's.
+    ``mix`` is the downmix of the latest file.
     """
 
     def __init__(self, bounds: AudioBounds, chosen: int | None) -> None:
@@ -37,7 +37,7 @@ class Decoder:
         self._seconds, self._samples = 0.0, 0
 
     def blocks(self, path: Path) -> Iterator[tuple[int, Samples]]:
-        """Yield the rate and mono samples (n,) of ``path``, none at first.
+        """Yield the rate and mono samples (n,) of ``path``, in blocks of which the first is empty.
 
         Raises AudioError, or ServiceError beyond the bounds.
         """
@@ -56,7 +56,7 @@ class Decoder:
                     raise _too_much(f"the files of one request have at most {bounds.in_all:g} s of audio")
                 if self._samples > bounds.samples:
                     raise _too_much(
-                        f"at most {bounds.samples:,} samples of all channels are decoded for one request, and there"
+                        f"at most {bounds.samples:,} samples of all channels are decoded for one request, but there"
                         f" are more at {audio.rate} Hz and {audio.channels} channels; send one channel at 16 kHz"
                     )
                 yield audio.rate, block
@@ -78,7 +78,7 @@ def decode(channel: Channel, path: Path, bounds: AudioBounds, chosen: int | None
 
 
 def check(_channel: Channel, paths: Sequence[Path], bounds: AudioBounds, chosen: int | None) -> list[str | None]:
-    """Return for each file why it cannot be decoded, None where it can be; raises ServiceError beyond the bounds."""
+    """Return, for each file, the reason why it cannot be decoded, or None; raises ServiceError beyond the bounds."""
     decoder, reasons = Decoder(bounds, chosen), list[str | None]()
     for path in paths:
         try:

@@ -21,7 +21,7 @@ from pipeline.server.utterances import Recordings
 FILE = {"type": "string", "format": "binary"}
 CHANNEL = "channel"
 NUMBER = {"type": "integer", "minimum": 1}
-_CHARSETS = (b"utf-8", b"utf8", b"iso-8859-1", b"latin-1")  # Python's other ones decode to what is no text, or fail
+_CHARSETS = (b"utf-8", b"utf8", b"iso-8859-1", b"latin-1")  # Python's other codecs may fail, or not give text
 _MOST_DIGITS = 9
 _MAX_FIELDS = 8
 _MAX_FIELD_BYTES = 8192
@@ -37,9 +37,9 @@ def described(fields: dict[str, Any], *required: str) -> dict[str, Any]:
 async def saved(
     request: Request, service: Service, field: str, *, files: int, texts: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Recordings, FormData]]:
-    """Save the files in a ``field`` of the form, at most so many, until the end of the block.
+    """Save the files in a ``field`` of the form, at most ``files``, until the end of the block.
 
-    Raises InputError for a form with other fields than that and ``texts``.
+    Raises InputError for a form with fields other than ``field`` and ``texts``.
     """
     async with service.private_folder() as folder, _form_of(request, files=files) as form:
         if unknown := set(form).difference({field, *texts}):
@@ -71,7 +71,7 @@ class _Parser(MultiPartParser):
 
 @asynccontextmanager
 async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
-    """Parse the form in the body of ``request``, with at most so many ``files``; raises ServiceError."""
+    """Parse the form in the body of ``request``, with at most ``files`` files; raises ServiceError."""
     kind, parameters = parse_options_header(request.headers.get("content-type"))
     if kind != b"multipart/form-data" or parameters.get(b"charset", b"utf-8").lower() not in _CHARSETS:
         raise ServiceError(415, "a body of the type multipart/form-data was expected, in UTF-8", kind="InputError")

@@ -1,4 +1,4 @@
-"""Log lines of the service: one JSON object a line on the error output, never with a name, an address or a score."""
+"""Log lines of the service: one JSON object per line on the error output, never with a name, an address or a score."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _KIND = "urn:voiceclaim:"
 _HELLO_CHARACTERS = 8192
 _ENCODINGS: dict[str, Encoding] = {"pcm_s16le": "s16le", "f32le": "f32le"}
 RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000)
-"""Sampling rates of streams in Hz. For each of any other a resampler would have to be designed and measured."""
+"""Sampling rates of streams in Hz. Every other rate would need a resampler of its own, designed and measured."""
 
 # Streams
 
@@ -107,7 +107,7 @@ def read_hello(text: str | bytes, kind: type[Hello]) -> Any:
 
 
 def _check_once(fields: list[tuple[str, Any]]) -> None:
-    """Raise InputError where a field is there twice: a proxy might read the other one."""
+    """Raise InputError if a field occurs twice: a proxy might read the other one."""
     if len(dict(fields)) < len(fields):
         raise InputError("the first message: each field may be given once, and one is given twice")
 
@@ -171,7 +171,7 @@ Health = _answer("Health", "A sign of life.", status=Literal["ok"], version=str)
 Problem = _answer("Problem", "An error (RFC 9457).", type=str, title=str, status=int, detail=str)
 
 
-# Readers of answers, which ignore what a table has besides: the fields of a later version.
+# Readers of answers, which ignore further fields of a table: those of a later version.
 TERMS, UPDATE, IDENTIFICATION = TypeAdapter(Terms), TypeAdapter(Update), TypeAdapter(Identification)
 
 _EVIDENCE = (
@@ -183,7 +183,7 @@ _EVIDENCE = (
 def shown(table: dict[str, Any], *, scores: bool) -> dict[str, Any]:
     """Return what a caller may see of the state of a claim: all with ``scores``, else the decision once it is final.
 
-    Numbers, and decisions that still change, would tell whoever tries out voices which way is better.
+    Numbers, and decisions that still change, would show somebody who tries out voices which ones come closer.
     """
     if scores:
         return table

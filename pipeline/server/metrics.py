@@ -16,7 +16,7 @@ from pipeline.errors import ServiceError
 from pipeline.server.logs import log_event
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})  # others are any text of a caller's
+_METHODS = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})  # a caller may send any other text
 _TRAINING_SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 
@@ -49,7 +49,7 @@ class Metrics:
         ProcessCollector(registry=registry)
 
     def watch(self, what: str, count: Callable[[], int]) -> None:
-        """Show the number of requests that wait for ``what`` whenever it is asked for."""
+        """Report the number of requests that wait for ``what``, counted whenever the metrics are read."""
         self.waiting.labels(what).set_function(count)
 
     def text(self) -> bytes:

@@ -53,7 +53,7 @@ class NewestModel:
     def current(self) -> SpeakerModel | None:
         """Return the newest model, None before the first enrollment, at the cost of a ``stat`` while nothing changes.
 
-        Raises StoreFormatError or StoreSealError, and StoreMissingError for a store that was there before.
+        Raises StoreFormatError or StoreSealError, and StoreMissingError for a store that has disappeared.
         """
         stamp = self._store.stamp()
         if stamp == self._stamp:
@@ -124,6 +124,6 @@ def threshold_probability(verifier: Verifier, frames: int) -> float | None:
 
 
 def speaker_key(verifier: Verifier) -> str:
-    """Return the random number of the claimed speaker, with that of the store."""
+    """Return the random ids of the store and of the claimed speaker, as one text."""
     model = verifier.model
     return f"{model.identity}/{model.speakers[model.position(verifier.claim)].id}"

@@ -1,7 +1,7 @@
-"""Connections of the service, by uvicorn's protocols: read a little at a time, and ended where they flood it.
+"""Connections of the service, by uvicorn's protocols: read a little at a time, and ended if they flood the service.
 
-One caller's bytes must not keep the event loop from the others: what is read at once is parsed at once. Parsing costs
-time by the frame or chunk, so that more tiny ones than any honest caller sends end their connection.
+One caller's bytes must not keep the event loop from the others, and everything that is read at once is parsed at once.
+Parsing takes time per frame or chunk, so a connection with more tiny ones than any honest caller sends is ended.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from websockets.frames import CloseCode
 from pipeline.errors import ServiceError
 from pipeline.server.messages import PROBLEM_TYPE, problem
 
-_FREE_PIECES, _MEAN_BYTES = 1000, 32  # frames or chunks beyond those that have so many bytes on average
+_FREE_PIECES, _MEAN_BYTES = 1000, 32  # frames or chunks that may come beyond one for each _MEAN_BYTES
 _MOST_AFTER_ANSWER = 2**20
 _READ_AHEAD = 2**16  # bytes of messages that may wait for the application: two seconds of 16-bit audio at 16 kHz
-_PROBLEM = json.dumps(problem(ServiceError(400, "this is no valid request of HTTP/1.1", kind="InputError"))).encode()
+_PROBLEM = json.dumps(problem(ServiceError(400, "this is not a valid HTTP/1.1 request", kind="InputError"))).encode()
 _REFUSAL = h11.Response(
     status_code=400,
     headers=[("content-type", PROBLEM_TYPE), ("content-length", str(len(_PROBLEM))), ("connection", "close")],
@@ -104,8 +104,8 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
     """A WebSocket by uvicorn and websockets, without tiny frames and without pongs that nobody reads.
 
     Messages are read ahead, where uvicorn reads one at a time: those that wait are scored together, which takes less
-    time than one after the other, and the peer's pongs are not held up behind them. Whoever has sent no hello yet, or
-    was refused, is given little memory.
+    time than one after the other, and the peer's pongs are not held up behind them. A peer that has sent no hello yet,
+    or was refused, is given little memory.
     """
 
     _spare: float = _FREE_PIECES
@@ -139,7 +139,7 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
         self.read_paused &= not read_on
 
     async def receive(self) -> Any:
-        """Return the next message; reading goes on when none waits any more."""
+        """Return the next message; reading resumes when no more messages wait."""
         event = await super().receive()
         if self.queue.empty():
             self._unread = 0
@@ -152,7 +152,7 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
         self._end_what_is_long()
 
     def _end_what_is_long(self) -> None:
-        """End the connection where a long message is unfinished before the hello, or after a close."""
+        """End the connection if a long message is unfinished before the hello, or after a close."""
         if self._greeted and not self.close_sent:
             return
         if len(self.conn.reader.buffer) + sum(map(len, self.frames)) > _READ_AHEAD:
@@ -178,7 +178,7 @@ class LiveProtocol(WebSocketsSansIOProtocol, _SlicedProtocol):
 def end_unread(app: ASGIApp, seconds: float) -> ASGIApp:
     """Wrap ``app`` so that the connection ends after an answer to a request whose body it has not read.
 
-    A little of that body is read yet, within ``seconds``: a reset would take the answer from a caller who still sends.
+    A little more of that body is read, within ``seconds``: after a reset, a caller still sending would lose the answer.
     """
 
     async def ending(scope: Scope, receive: Receive, send: Send) -> None:

@@ -116,7 +116,7 @@ async def speakers(service: Here) -> dict[str, Any]:
     openapi_extra=_FORM_OF_FILES,
 )
 async def enroll(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
-    """Enroll a new speaker from one or more audio files. It takes seconds to minutes, with the number of speakers.
+    """Enroll a new speaker from one or more audio files. It takes seconds to minutes, more with more speakers.
 
     `channel`, from 1, is the one to read of each file; by default the mean of all. 409 for a name that is enrolled; 422
     for files without enough speech.
@@ -132,7 +132,7 @@ async def enroll(name: str, request: Request, service: Here, caller: Enrolling) 
     openapi_extra=_FORM_OF_FILES,
 )
 async def add(name: str, request: Request, service: Here, caller: Enrolling) -> dict[str, Any]:
-    """Add recordings to those of an enrolled speaker; counts and warnings of the answer are of all of them together.
+    """Add recordings to those of an enrolled speaker; the counts and warnings in the answer are of all recordings.
 
     `channel` is as for a new speaker. 404 for a name that is not enrolled; 422 for files without enough speech.
     """
@@ -143,7 +143,7 @@ async def add(name: str, request: Request, service: Here, caller: Enrolling) -> 
 async def _enrolled(
     name: str, request: Request, service: Service, caller: Caller, *, to: Known | None = None
 ) -> dict[str, Any]:
-    """Enroll ``name``, or add ``to`` them, from the files of the form, and return the fields of ``Enrolled``."""
+    """Enroll ``name`` from the files of the form, or add these ``to`` them; return the fields of ``Enrolled``."""
     most = service.settings.limits.files
     with counting(service.metrics.enrollments, "enrolled" if to is None else "added"):
         async with saved(request, service, "files", files=most, texts=(CHANNEL,)) as (uploads, form):
@@ -218,8 +218,8 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
 async def identify(request: Request, service: Here, caller: Identifying) -> dict[str, Any]:
     """Find which enrolled speaker speaks in an audio file: the likeliest five, and the probability that none does.
 
-    `channel`, from 1, is the one to score; by default the mean of all. No failure is counted, and the answer has scores
-    of several speakers: access must not rest on it alone.
+    `channel`, from 1, is the one to score; by default the mean of all. Failed attempts are not counted, and the answer
+    has scores of several speakers: access must not rest on it alone.
     """
     async with saved(request, service, "file", files=1, texts=(CHANNEL,)) as (uploads, form):
         [path], channel = uploads, channel_in(form)
@@ -245,7 +245,7 @@ async def healthz(request: Request, service: Here) -> dict[str, str]:
 async def evaluation(service: Here) -> Evaluation:
     """Return both error rates against the threshold, for every scoring system of the last evaluation.
 
-    It is `stale` where the store has changed since, and null where the evaluation does not say of which store it is.
+    `stale` is true if the store has changed since, and null if the evaluation does not say which store it measured.
     """
     last, model = await service.run("disk", last_evaluation, service.settings.evaluation), await service.model()
     stale = None if last.state is None else model is None or last.state != state_of(model)

@@ -28,7 +28,7 @@ from pipeline.server.security import HEADERS, is_loopback
 from pipeline.server.service import Service
 from pipeline.server.settings import Settings
 
-_READ_BYTES = 2**16  # of a connection, waiting
+_READ_BYTES = 2**16  # of a connection, waiting in its socket to be read
 _SWITCH_SECONDS = 0.001  # the event loop must not wait long for threads that compute
 
 
@@ -68,15 +68,15 @@ def serve(
 ) -> None:
     """Serve at ``host`` and ``port`` (0: a free one) until SIGTERM or Ctrl-C; ``started`` is called with the URL.
 
-    ``prepare`` is called before, once nothing is left that could keep the service from starting.
+    ``prepare`` is called before that, once nothing is left that could keep the service from starting.
 
-    With ``certificate`` and ``key`` (PEM files) by TLS. Raises ConfigError for an address beyond this machine without
-    tokens and for a certificate that cannot be used, ServiceError where nothing can listen or no process can be
-    started.
+    With ``certificate`` and ``key`` (PEM files), it serves by TLS. Raises ConfigError for an address beyond this
+    machine without tokens and for a certificate that cannot be used, ServiceError if the address cannot be listened on
+    or no process can be started.
     """
     if settings.tokens is None and not is_loopback(host):
         raise ConfigError(
-            f"host {host}: beyond this machine the service needs tokens, and has none; give --tokens FILE or"
+            f"host {host}: beyond this machine the service needs tokens, but has none; give --tokens FILE or"
             " the variable VOICECLAIM_TOKENS, or listen on 127.0.0.1"
         )
     logs.configure(settings.log_level)
@@ -84,7 +84,7 @@ def serve(
     sys.setswitchinterval(_SWITCH_SECONDS)
     logging.getLogger("uvicorn.error").addFilter(_without_names)
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # it reports every bad body
-    # Threads score beside each other: threads of BLAS besides would wait for them.
+    # Threads score in parallel: additional threads of BLAS would only wait for them.
     with threadpool_limits(1), listen(host, port, settings.limits.idle_seconds) as listening:
         service = Service(settings, threads=threads)
         tempfile.tempdir = str(service.spool.folder)  # where starlette puts the files of a form
@@ -146,7 +146,7 @@ def _config(app: ASGIApp, settings: Settings, certificate: Path | None, key: Pat
     limits = settings.limits
     return uvicorn.Config(
         end_unread(app, limits.idle_seconds),
-        loop="asyncio",  # of which a protocol reads as little at a time as it likes
+        loop="asyncio",  # in which a protocol may read as little at a time as it likes
         ssl_certfile=certificate,
         ssl_keyfile=key,
         http=HttpProtocol,

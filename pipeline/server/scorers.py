@@ -1,4 +1,4 @@
-"""The processes that score claims: each claim stays with one, and each process has its turns of callers."""
+"""The processes that score claims: each claim stays with one process, which serves callers in turn."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pipeline.server.scoring import AudioClaim
 from pipeline.server.workers import Bounds, Worker
 from pipeline.verification.verifier import Verifier
 
-# Live claims that each process has before another one is started.
+# Live claims that each process has before another process is started.
 CLAIMS_EACH = 8
-# Times that a claim is begun anew where the store changes just then.
+# Attempts to begin a claim while the store keeps changing.
 _TRIES = 3
 _SECONDS = 60.0  # that a piece of audio may take, or reading a model
 _RAISED_AGAIN = {kind.__name__: kind for kind in (AudioError, AuditError, StreamClosedError)}
@@ -32,7 +32,7 @@ _RAISED_AGAIN = {kind.__name__: kind for kind in (AudioError, AuditError, Stream
 class _Scorer:
     """One process, its turns, and the number of its claims.
 
-    Two tasks have a turn at a time: one is on its way while the other is done.
+    Two tasks have a turn at a time: one is on its way to the process while the other runs.
     """
 
     def __init__(self, nice: int, waiting: int) -> None:
@@ -82,7 +82,7 @@ class _Scorer:
 
 @dataclass(frozen=True, slots=True)
 class ScoredClaim:
-    """The stream of a claim, judged as by ``verifier``; a sound is in a score ``delay_ms`` later at the most."""
+    """The stream of a claim, judged as by ``verifier``; a sound is scored at most ``delay_ms`` later."""
 
     verifier: Verifier
     delay_ms: float
@@ -106,10 +106,10 @@ class ScoredClaim:
 
 
 class Scorers:
-    """At most ``most`` processes for claims under ``settings``; another is started once each has ``claims_each``.
+    """At most ``most`` processes for claims under ``settings``, one more started when each has ``claims_each``.
 
-    ``nice`` is added to their ``nice`` value, ``waiting`` is as in ``Turns``; ``aliases`` returns
-    the paths that no error may tell.
+    ``nice`` is added to their nice values, ``waiting`` is that of ``Turns``; ``aliases`` returns the paths that no
+    error may show.
     """
 
     def __init__(
@@ -134,9 +134,9 @@ class Scorers:
         return sum(scorer.turns.waiting for scorer in self._scorers)
 
     def start(self) -> None:
-        """Start one more process; raises ServiceError where it cannot be started, or read the model.
+        """Start one more process; raises ServiceError if it cannot be started, or cannot read the model.
 
-        It is added in this thread: who waits for it may have been cancelled by then.
+        It is added in this thread: the task that waits for it may have been cancelled by then.
         """
         scorer = _Scorer(self._nice, self._waiting)
         try:
@@ -152,7 +152,7 @@ class Scorers:
         self, caller: Caller, made: Callable[[], Awaitable[Verifier]], hello: AudioClaim
     ) -> AsyncIterator[ScoredClaim]:
         """Begin the stream of a claim, judged as by the verifier that is ``made``, until the end of the block."""
-        # A process that is being started is one of ``most``, whoever stops waiting for it.
+        # A process that is being started counts towards ``most``, even if nobody waits for it any more.
         with self._as_here():
             scorer, number = await asyncio.shield(self._least_busy()), next(self._numbers)
 

@@ -1,7 +1,7 @@
-"""Tasks of the processes that score claims: streams that go on from one task to the next, by their numbers.
+"""Tasks of the processes that score claims: numbered streams, which go on from one task to the next.
 
-A process scores with one core: Python runs one thread at a time, and most of the work on a short piece of audio is its
-own.
+A process scores with one core: Python runs one thread at a time, and most of the work on a short piece of audio is
+Python's own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AudioClaim:
 
 @dataclass(slots=True)
 class MixedElsewhere:
-    """The finding about its channels of a process that decoded the audio (``pipeline.audio.downmix.Mixed``)."""
+    """The finding on channels by the process that decoded the audio (``pipeline.audio.downmix.Mixed``)."""
 
     channels_differ: bool = False
 
@@ -57,7 +57,7 @@ def prepare(_channel: Channel, settings: VerifierSettings) -> None:
 
 
 def begin(_channel: Channel, settings: VerifierSettings, number: int, live: AudioClaim, revision: int) -> float:
-    """Begin the stream ``number`` and return its delay in ms; raises ServiceError beyond ``revision`` of the store."""
+    """Begin stream ``number`` and return its delay in ms; raises ServiceError if the store is not at ``revision``."""
     verifier = _newest(settings).verifier(live.claim, live.system, live.early)
     if verifier.model.revision != revision:
         raise ServiceError(503, "the store has just changed; try again", kind=CHANGED)

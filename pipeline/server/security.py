@@ -1,7 +1,7 @@
 """Access to the service: bearer tokens and their scopes, the origin of web pages, the bodies of requests, headers.
 
-Tokens come from a file or the environment: one entry a line, or between semicolons: scopes joined by commas, a space,
-the token. ``admin`` stands for every scope. Empty lines and lines that begin with # are ignored.
+Tokens come from a file or the environment, one entry per line or separated by semicolons. An entry is scopes joined by
+commas, a space, and the token. ``admin`` stands for every scope. Empty lines and lines that begin with # are ignored.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _scopes(names: Iterable[str], entry: str) -> frozenset[str]:
     unknown = [name for name in names if name not in _ALLOWED]
     if unknown:  # which is not shown: it may be the token
         raise ConfigError(
-            f"{entry}: a scope is one of {', '.join(_ALLOWED)}, and the entry does not begin with one;"
+            f"{entry}: a scope is one of {', '.join(_ALLOWED)}, but the entry does not begin with one;"
             " is the token in front of its scope?"
         )
     return frozenset[str]().union(*(_ALLOWED[name] for name in names))
@@ -124,9 +124,9 @@ def token_in(headers: Headers) -> str | None:
 
 
 def caller_of(tokens: Tokens | None, token: str | None, client: Address) -> Caller:
-    """Return who has the ``token`` at the address ``client``; without ``tokens`` it has every scope.
+    """Return the caller with this ``token`` at the address ``client``; without ``tokens`` callers have every scope.
 
-    With tokens an address of this machine is that of a proxy.
+    With tokens, an address of this machine is taken to be a proxy's.
     """
     address = "" if client is None else client[0]
     if tokens is None:
@@ -139,7 +139,7 @@ def allowed(caller: Caller, token: str | None, *scopes: str) -> Caller:
     """Return ``caller``; raises ServiceError unless it has one of ``scopes``."""
     if not caller.scopes:
         reason = "the token is unknown" if token else "the request has none"
-        raise ServiceError(401, f"a bearer token is needed, and {reason}", kind="Unauthorized")
+        raise ServiceError(401, f"a bearer token is needed, but {reason}", kind="Unauthorized")
     if not caller.scopes & set(scopes):
         raise ServiceError(403, f"the token does not allow this: it needs {' or '.join(scopes)}", kind="Forbidden")
     return caller
@@ -173,7 +173,7 @@ def limit_bodies(app: ASGIApp, limits: Limits, tokens: Tokens | None, room: Shar
         headers = Headers(scope=scope)
         received, complete, began = 0, False, 0.0
         patience = Patience(limits.idle_seconds)
-        announced = int(headers.get("content-length", "0"))  # h11 lets digits alone through
+        announced = int(headers.get("content-length", "0"))  # h11 lets only digits through
 
         async def limited() -> Message:
             nonlocal received, complete, began

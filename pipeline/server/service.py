@@ -46,7 +46,7 @@ from pipeline.verification.identification import Identification
 from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
-_FILES_NICE = 10  # who sends a file waits for the end of it, who speaks for every word
+_FILES_NICE = 10  # a caller with a file waits for its end, one who speaks for every word
 Pool = Literal["scoring", "disk", "log", "machines"]
 T = TypeVar("T")
 
@@ -98,7 +98,7 @@ class Service:
         return aliases
 
     async def run(self, pool: Pool, work: Callable[..., T], *arguments: object) -> T:
-        """Run ``work`` off the event loop, in a thread of ``pool``; that of the log may wait for other processes."""
+        """Run ``work`` off the event loop, in a thread of ``pool``; work on the log may wait for other processes."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[pool], work, *arguments)
 
     @asynccontextmanager
@@ -129,9 +129,9 @@ class Service:
     async def claimed(
         self, caller: Caller, claim: str, system: str | None, early: SequentialTest | None = None
     ) -> Verifier:
-        """Return ``verifier`` for a claim of ``caller``; one that cannot be judged is recorded.
+        """Return ``verifier`` for a claim of ``caller``; a claim that cannot be judged is recorded.
 
-        A claim to be nobody who is enrolled counts as failed. Raises VoiceclaimError.
+        A claim to be somebody who is not enrolled counts as failed. Raises VoiceclaimError.
         """
         claim = normal(claim)
         try:
@@ -240,7 +240,7 @@ class Service:
     ) -> None:
         """Count the outcome of a claim, and write it to the audit log if there is one; raises AuditError.
 
-        ``channel`` is the one of a file that was asked for.
+        ``channel`` is the one that was chosen of a file.
         """
         decision = str(outcome.decision) if isinstance(outcome, Update) else "error"
         self.metrics.decisions.labels(decision).inc()
@@ -257,7 +257,7 @@ class Service:
             verification_recorder(self.settings.audit_log, model, claim, channel=channel)(verifier, None, outcome)
 
     def log_identification(self, identifier: Identifier, found: Identification, channel: int | None) -> None:
-        """Write who was found to the audit log, if there is one; raises AuditError."""
+        """Write an identification to the audit log, if there is one; raises AuditError."""
         identification_recorder(self.settings.audit_log, identifier, channel=channel)(None, found)
 
     def start(self) -> None:
@@ -273,7 +273,7 @@ class Service:
             memory.keep_enrolled(model)
 
     def close(self) -> None:
-        """End the threads and the processes, and delete what was sent."""
+        """End the threads and the processes, and delete the uploads."""
         self.changes.close()
         self.decoders.close()
         self.scorers.close()

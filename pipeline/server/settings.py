@@ -70,8 +70,8 @@ class Settings:
     header, if any, that same host. ``config`` is for a store that the first enrollment creates. Claims are decided by
     ``decide_by`` (None: the store's own threshold); ``unknown_impostors`` is that of ``Store.load``. ``aim_seconds`` is
     the speech that the page asks for at enrollment. Uploaded and streamed audio lies in ``spool`` until it is enrolled
-    (None: in memory, see ``Spool``). Requests that come from ``proxy`` have the address that it tells. Failed claims
-    are counted within ``attempts`` (None: they are not). Log lines have ``log_level`` and above
+    (None: in memory, see ``Spool``). Requests from ``proxy`` have the address that it reports. Failed claims are
+    limited by ``attempts`` (None: they are not counted). Log lines have ``log_level`` and above
     (``pipeline.server.logs``).
     """
 

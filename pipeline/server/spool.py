@@ -1,6 +1,6 @@
-"""The spool of voices between their arrival and their enrollment: a folder of one service, in memory if there is one.
+"""The spool of voices between their arrival and their enrollment: one folder per service, in memory where possible.
 
-The folder holds a lock for as long as its service lives. What a killed service left is deleted by the next one.
+The folder holds a lock for as long as its service lives. The folder of a killed service is deleted by the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHARE = 0.4  # of the room that is free: an upload lies there twice while it is
 class Spool:
     """A new folder in ``parent`` (None: in memory, or among the system's temporary files), readable by this user only.
 
-    ``most`` bytes are wanted; ``bytes`` are those that there is room for. Raises ServiceError where none can be made.
+    ``most`` bytes are wanted; there is room for ``bytes``. Raises ServiceError if no folder can be made.
     """
 
     def __init__(self, parent: Path | None, most: int) -> None:

@@ -45,7 +45,7 @@ def check_rules(caller: Caller, *chosen: object) -> None:
 
 
 async def verify(connection: Connection, hello: VerifyHello) -> None:
-    """Verify live audio against one claim, with an update for the messages that came together."""
+    """Verify live audio against one claim, with one update for all messages that came together."""
     service, caller = connection.service, connection.caller
     check_rules(caller, hello.system, hello.early)
     verifier = await service.claimed(caller, hello.claim, hello.system, hello.sequential_test)
@@ -113,7 +113,7 @@ async def _close(service: Service, claim: ScoredClaim, attempt: Attempt, error: 
 async def verify_file(
     service: Service, caller: Caller, claim: str, system: str | None, path: Path, channel: int | None
 ) -> tuple[Verifier, Update]:
-    """Decode a ``channel`` of a file in a process of its own, and verify it; cancelled, that process ends."""
+    """Decode a ``channel`` of a file in a process of its own, and verify it; cancelling this ends the process."""
     mixed = MixedElsewhere()
     async with _decoded(service, caller, path, channel, mixed) as (rate, audio):
         made = partial(service.verifier, claim, system)
@@ -130,7 +130,7 @@ async def identify_file(
 ) -> Identification:
     """Find who speaks in a ``channel`` of a file, decoded as by ``verify_file``.
 
-    Raises StreamClosedError for somebody removed.
+    Raises StreamClosedError if a speaker who was found has been removed meanwhile.
     """
     mixed = MixedElsewhere()
     async with _decoded(service, caller, path, channel, mixed) as (rate, audio):
@@ -143,9 +143,9 @@ async def identify_file(
 async def _identified(
     service: Service, caller: Caller, stream: IdentificationStream, channel: int | None = None
 ) -> Identification:
-    """Close the stream of the ``channel`` of a file, and count its outcome.
+    """Close the stream of live audio, or of the ``channel`` of a file, and count its outcome.
 
-    Raises StreamClosedError for somebody removed.
+    Raises StreamClosedError if a speaker who was found has been removed meanwhile.
     """
     found = await service.score(caller, stream.close)
     await service.run("disk", service.check_found, found)
@@ -155,7 +155,7 @@ async def _identified(
 
 
 async def identify(connection: Connection, hello: Hello) -> None:
-    """Find who speaks in live audio, with an update for the messages that came together."""
+    """Find who speaks in live audio, with one update for all messages that came together."""
     service, caller = connection.service, connection.caller
     identifier = await service.identifier()
     stream = await service.run("disk", identifier.stream, hello.rate)
@@ -176,7 +176,7 @@ async def identify(connection: Connection, hello: Hello) -> None:
 async def _decoded(
     service: Service, caller: Caller, path: Path, channel: int | None, mixed: MixedElsewhere
 ) -> AsyncIterator[tuple[int, AsyncIterator[Samples]]]:
-    """Decode a ``channel`` of a file, and give its rate and its samples (n,) piece by piece; ``mixed`` is told last."""
+    """Decode a ``channel`` of a file, and give its rate and its samples (n,) piece by piece; ``mixed`` is set last."""
     bounds = service.settings.limits.audio
     async with service.decoders.conversation(caller, decode, path, bounds, channel) as (_, messages):
         begins = await anext(messages)

@@ -22,7 +22,7 @@ from pipeline.store.model import SpeakerModel
 _SUBTYPES = {"s16le": ("PCM_16", "<i2"), "f32le": ("FLOAT", "<f4")}
 Table = dict[str, Any]
 Recordings = Mapping[Path, str]
-"""Audio files, and the names that the caller knows them by."""
+"""Audio files, and the names by which the caller knows them."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ class UtteranceFiles:
             self._peak = float(np.abs(samples).max())
 
     def next_utterance(self) -> None:
-        """End the current utterance and begin another; raises ServiceError for one too many."""
+        """End the current utterance and begin another; raises ServiceError if there would be too many."""
         self.finish()
         if len(self._files) >= self._max_files:
             raise ServiceError(413, f"an enrollment has at most {self._max_files} utterances", kind="InputError")

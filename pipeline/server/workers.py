@@ -34,9 +34,9 @@ _TASKS_PER_PROCESS = 16  # then its memory is returned
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of a kind of process: added to its ``nice`` value, bytes of ``memory`` (None: all), ``seconds`` a task.
+    """Bounds of a kind of process: increase of its ``nice`` value, bytes of ``memory`` (None: all), ``seconds`` a task.
 
-    With ``idle``, it only has what others leave of the processors, where the system can be asked for that.
+    With ``idle``, it only gets the processor time that others leave, on systems that support this.
     """
 
     nice: int
@@ -76,7 +76,7 @@ class Worker:
         if hasattr(os, "setpriority"):  # at once: its imports alone take as long as many pieces of audio
             os.setpriority(os.PRIO_PROCESS, self._process.pid or 0, os.getpriority(os.PRIO_PROCESS, 0) + bounds.nice)
         if bounds.idle and hasattr(os, "SCHED_IDLE"):
-            with suppress(OSError):  # it was refused, as by some containers: the nice value is what is left
+            with suppress(OSError):  # refused, as in some containers: the nice value still applies
                 os.sched_setscheduler(self._process.pid or 0, os.SCHED_IDLE, os.sched_param(0))
         theirs.close()
         self._bounds = bounds
@@ -256,6 +256,6 @@ def _end_with_parent() -> None:
 
 
 def _kill_group(process: int | None) -> None:
-    """End the processes that ``process`` leads, if it has begun to; raises ProcessLookupError where there are none."""
+    """End the group of processes that ``process`` leads, if it leads one; raises ProcessLookupError without any."""
     if process is not None and hasattr(os, "killpg"):
         os.killpg(process, signal.SIGKILL)

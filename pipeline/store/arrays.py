@@ -42,7 +42,7 @@ class StoredArrays(Mapping[str, AnyArray]):
 class StoredPairs:
     """Pair machines, read from the store when a claim needs them, of speakers given in order as (id, centroids).
 
-    If there are cohorts, ``shared`` holds them; None stands for pair machines of every two speakers.
+    If there are cohorts, ``shared`` holds them; if it is None, every two speakers have a pair machine.
     """
 
     def __init__(self, rows: Rows, speakers: Sequence[tuple[int, int]], shared: Mapping[str, AnyArray] | None) -> None:
@@ -77,7 +77,7 @@ class UpdatedArrays(Mapping[str, AnyArray]):
     """Arrays of a ``base`` with some ``new`` ones in their place and some ``removed``."""
 
     def __init__(self, new: dict[str, AnyArray], base: Arrays, removed: frozenset[str] = frozenset()) -> None:
-        if isinstance(base, UpdatedArrays):  # one layer over what is stored
+        if isinstance(base, UpdatedArrays):  # so that there is never more than one layer over the stored arrays
             new = {name: array for name, array in base.new.items() if name not in removed} | new
             removed |= base.removed
             base = base.base

@@ -33,8 +33,7 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
     Raises
     ------
     StoreError
-        For a copy that exists or cannot be written, for the log of another store beside it, and for a store that is
-        damaged.
+        If the copy exists or cannot be written, if the log of another store is beside it, or if the store is damaged.
 
     Examples
     --------
@@ -46,11 +45,11 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
     try:
         part = beside(copy, ".part", prefix=".")
         if copy.exists():
-            raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
+            raise StoreError(f"{copy}: a backup must be a new file, and this one exists; name another, or remove it")
         if log := next((log for log in logs_of(copy) if log.exists()), None):
             raise StoreError(f"{log}: the log of a store that was here would change the copy; move it to that store")
         with suppress(FileNotFoundError):
-            part.unlink()  # of a backup that was killed
+            part.unlink()  # left by a backup that was killed
         part.touch(mode=0o600, exist_ok=False)
         try:
             _copy(Store(store, key=key), part)
@@ -78,13 +77,13 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     Returns
     -------
     tuple of str
-        Names that the backup brings back: of speakers who were not in the store.
+        Names that the backup brings back: those of speakers who were not in the store.
 
     Raises
     ------
     StoreError, StoreBusyError
-        For a backup that is damaged or a later state than the store, and for a store that is damaged, which is left as
-        it is, or that somebody writes to.
+        If the backup is damaged or later than the store, or if the store is damaged or is being written to; the store
+        is left as it is.
 
     Examples
     --------

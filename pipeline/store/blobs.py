@@ -41,7 +41,7 @@ class Entry:
 
 
 def entries_of(rows: Mapping[str, Row]) -> dict[str, Entry]:
-    """Return the arrays by name whose parts are listed in ``rows``; raises ValueError for parts of no array."""
+    """Return, by name, the arrays whose parts are listed in ``rows``; raises ValueError for parts of no array."""
     entries = {}
     for name in rows:
         if _MARK not in name:
@@ -50,7 +50,7 @@ def entries_of(rows: Mapping[str, Row]) -> dict[str, Entry]:
             if any(dtype != own[0][0] for dtype, _, _ in own):
                 raise ValueError(f"parts of {name!r} are of different types")
     if sum(len(entry.parts) for entry in entries.values()) != len(rows):
-        raise ValueError("some parts are of no array")
+        raise ValueError("some parts belong to no array")
     return entries
 
 
@@ -68,7 +68,7 @@ def shape_of(text: str) -> tuple[int, ...]:
 
 
 def encoded(array: AnyArray, *, in_parts: bool) -> tuple[str, Iterator[tuple[str, bytes]]]:
-    """Return the data type of ``array``, and the shape and the bytes of each part; of the whole if not ``in_parts``.
+    """Return the data type of ``array``, and the shape and bytes of each part, or of the whole if not ``in_parts``.
 
     Raises StoreError.
     """

@@ -1,4 +1,4 @@
-"""Connections to a store's SQLite file: checks of the path, and SQLite's errors turned into the store's own."""
+"""Connections to a store's SQLite file: paths are checked, and SQLite's errors become the store's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.errors import StoreBusyError, StoreError, StoreFormatError
 from pipeline.files import obstacle
 
 _NO_ROOM = "is the disk full? Readers need 32 KiB beside the store, too"
-_NOT_OURS = "may its user write to it, to its folder and to the files -wal and -shm beside it?"
+_NOT_OURS = "may this user write to it, to its folder and to the files -wal and -shm beside it?"
 _ENVIRONMENT = {
     sqlite3.SQLITE_CANTOPEN: _NOT_OURS,
     sqlite3.SQLITE_FULL: _NO_ROOM,
@@ -49,7 +49,7 @@ def busy_error(path: Path) -> StoreBusyError:
 
 
 def status_of(path: Path) -> os.stat_result | None:
-    """Return the status of the regular file at ``path``, None for nothing; raises StoreError for other things."""
+    """Return the status of the regular file at ``path``, None if there is none; raises StoreError for anything else."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -64,7 +64,7 @@ def status_of(path: Path) -> os.stat_result | None:
 
 
 def logs_of(path: Path) -> list[Path]:
-    """Return where SQLite keeps what is not yet in the file at ``path``; none of them need be there."""
+    """Return the paths at which SQLite keeps changes that are not yet in the file at ``path``; they need not exist."""
     return [path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-journal")]
 
 
@@ -90,7 +90,7 @@ def inode_of(path: Path) -> tuple[int, int] | None:
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Connect to the file; one that this user cannot write to, and nobody is writing to, is read as it stands."""
+    """Connect to the file; one that this user cannot write to and nobody is writing to is opened as immutable."""
     real, mode = path.resolve(), "rw"
     if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):
         mode = "ro" if real.with_name(f"{real.name}-wal").exists() else "ro&immutable=1"

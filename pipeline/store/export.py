@@ -1,4 +1,4 @@
-"""Export of all that a store keeps of one speaker: a JSON file, and the arrays in an .npz file beside it."""
+"""Export of everything that a store keeps of one speaker: a JSON file, and the arrays in an .npz file beside it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Arrays of a speaker model: names, kinds of numbers and shapes, checked before anything is computed with them.
 
-A digest shows that an array is the one that was written, and not that it fits: whoever can write to the file can write
-both.
+A digest shows that an array is the one that was written, not that it fits: whoever can write to the file can write
+both the array and its digest.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Expected:
 PSEUDO = "pseudo."  # begins the name of a pseudo-speaker's supervectors
 CONDITIONS = ("condition.recorded", "condition.changed")
 
-# Lengths in shapes: k centroids of one speaker, M of all N speakers, W others in a cohort; the dimensions of the
-# feature vectors of an analysis by its name ("frames", "supervector", "gmm", "normalised"), and C, those of
-# "supervector" with its static features once more. Of a kind of machine: K components of its UBM, D the length of its
-# supervectors, B bins of its histograms, S segments that it was solved from and I pairs of these. T held-out trials.
+# Lengths in shapes: k centroids of one speaker, M of all N speakers, W others in a cohort, T held-out trials; for each
+# analysis ("frames", "supervector", "gmm", "normalised"), under its name, the dimensions of its feature vectors; C,
+# those of "supervector" with its static features counted twice. For each kind of machine: K components of its UBM, D
+# the length of its supervectors, B bins of its histograms, S segments that it was solved from and I pairs of these.
 # A name that ends in "*" stands for every name with that beginning.
 SPEAKER: dict[str, Expected] = {
     "centroids": Expected("f", ("k", "frames")),
@@ -102,7 +102,7 @@ TRIAL_ARRAYS = tuple(f"trials.{column}" for column in COLUMNS)
 
 
 def required_arrays(config: Config, speakers: int) -> tuple[set[str], set[str]]:
-    """Return the names of the arrays that each speaker must have, and the population, if so many are enrolled."""
+    """Return the names of the arrays that each speaker, and the population, must have with so many ``speakers``."""
     kinds = config.machines.kinds
     own = {"centroids", "one_class", "one_class_bias"} | ({"fingerprints"} if config.duplicate_audio.keep else set())
     shared = set[str]()

@@ -74,7 +74,7 @@ def read_cohorts(model: SpeakerModel) -> CohortTable | None:
     is_other = bool(np.all(nearest < len(model))) and not bool(np.any(nearest == np.arange(len(model))[:, None]))
     if len(nearest) != len(model) or not is_other or bool(np.any(ordered[:, 1:] == ordered[:, :-1])):
         raise StoreFormatError(
-            f"{model.where}: array 'cohort.nearest' must name other speakers, each once a row; damaged?"
+            f"{model.where}: array 'cohort.nearest' must name other speakers, each once per row; damaged?"
         )
     return CohortTable(nearest, model.shared["cohort.similarity"])
 

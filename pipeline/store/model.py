@@ -50,7 +50,7 @@ class SpeakerModel:
     config : Config
         Settings that the model was trained with.
     speakers : tuple of Speaker
-        Background speakers too.
+        Background speakers included.
     arrays : tuple of mappings
         Arrays of each speaker by name (``store.layout.SPEAKER``).
     shared : mapping
@@ -60,8 +60,8 @@ class SpeakerModel:
     calibrations : Calibrations
         Fitted to the held-out trials among the shared arrays (``calibrated``).
     where, identity, version, revision, digest, sealed
-        The store that the model was read from. Two states of it differ in ``digest``; their ``revision`` may be the
-        same where a backup was restored.
+        The store that the model was read from. Any two states of a store differ in ``digest``; their ``revision`` may
+        be the same after a backup was restored.
     unknown_share : float or None
         Share of impostors who are not enrolled, in place of the settings' own.
 
@@ -102,11 +102,11 @@ class SpeakerModel:
         return html_table(("speaker", "role", "files", "speech s"), rows, caption=self.where)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # what was cached stays here
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # without cached results
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that can be claimed, in the order of enrollment, and not those of background speakers."""
+        """Return the names that can be claimed, in the order of enrollment; background speakers' names cannot."""
         return tuple(speaker.name for speaker in self.speakers if speaker.role == "speaker")
 
     def position(self, name: str) -> int:
@@ -126,7 +126,7 @@ class SpeakerModel:
 
     @property
     def evaluated_systems(self) -> tuple[str, ...]:
-        """Return ``systems``, and those of one-vs-rest machines, which evaluation trains if enrollment did not."""
+        """Return ``systems`` and the one-vs-rest systems, whose machines evaluation trains if enrollment did not."""
         kinds, every_pair = set(self.config.machines.kinds), self.has_every_pair
         more = {"one_vs_rest"} if "one_vs_one" in kinds and every_pair else set()
         return systems_of(kinds | more, every_pair=every_pair)
@@ -137,15 +137,15 @@ class SpeakerModel:
         return self.config.machines.judged_among(len(self)) == len(self)
 
     def check_system(self, system: str | None, available: Sequence[str] | None = None) -> str:
-        """Return ``system``, or the settings' own; raises InputError for none of ``systems``, or of ``available``."""
+        """Return ``system``, or the settings' own; raises InputError if it is not among those ``available``."""
         available = self.systems if available is None else available
         system = self.config.scoring.system if system is None else system
         check_type("system", system, str, "the name of a scoring system")
         cohort = self.config.machines.cohort
         if system in RULES and RULES[system].every_claim and system not in available and cohort != "all":
             raise InputError(
-                f"{self.where}: scoring system {system!r} needs the pair machines of every two speakers, and there are"
-                f" those against each speaker's cohort of {cohort} (machines.cohort); it has {', '.join(available)}"
+                f"{self.where}: scoring system {system!r} needs the pair machines of every two speakers, but each"
+                f" speaker has only those against a cohort of {cohort} (machines.cohort); it has {', '.join(available)}"
             )
         if system not in available:
             what = "needs machines that are not there" if system in RULES else "is unknown"
@@ -156,7 +156,7 @@ class SpeakerModel:
         return system
 
     def competing(self, system: str) -> int:
-        """Return how many other speakers a claim is judged among under ``system``."""
+        """Return the number of other speakers against whom ``system`` judges a claim."""
         return (self.config.machines.judged_among(len(self)) if is_judged_in_cohort(system) else len(self)) - 1
 
     # Features and audio
@@ -174,7 +174,7 @@ class SpeakerModel:
         return float(own["high_band"][0]) if "high_band" in own else None
 
     def segments(self, kind: UtteranceKind) -> list[AnyArray]:
-        """Return the supervectors (S, D) of each speaker that supervector machines of ``kind`` are trained on."""
+        """Return each speaker's supervectors (S, D), on which the supervector machines of ``kind`` are trained."""
         return [arrays[kind.branch.segments] for arrays in self.arrays]
 
     def pseudo_segments(self) -> list[list[AnyArray]]:
@@ -211,7 +211,7 @@ class SpeakerModel:
         return self._once(read_ubm, background)
 
     def ubms(self, branch: Branch) -> dict[Background, BackgroundModel]:
-        """Return the universal background models of a ``branch`` that there are."""
+        """Return the universal background models of a ``branch`` that have been trained."""
         models = {one: self.ubm(one) for one in BACKGROUNDS if one.branch is branch}
         return {one: ubm for one, ubm in models.items() if ubm is not None}
 
@@ -220,7 +220,7 @@ class SpeakerModel:
         return self._once(read_utterance_machines, kind)
 
     def _once(self, read: Callable[..., T], *asked: object) -> T:
-        """Return ``read`` of this model and of what is ``asked``, computed when it is first asked for."""
+        """Return the result of ``read`` for this model and the arguments ``asked``, computed on the first call only."""
         if (read, *asked) not in self._made:
             self._made[read, *asked] = read(self, *asked)
         return cast(T, self._made[read, *asked])
@@ -246,7 +246,7 @@ class SpeakerModel:
     def trials(self, systems: Sequence[str] | None = None, *, kind: str = RECORDED) -> HeldOutTrials | None:
         """Return the trials of a ``kind``, with the scores of ``systems`` (default: all); None without any.
 
-        Held-out ones are ``RECORDED`` or, of augmented versions, ``CHANGED``; the user's are ``OWN``.
+        Held-out trials are ``RECORDED`` or, with augmented versions, ``CHANGED``; the user's own are ``OWN``.
         """
         return HeldOutTrials.from_arrays(self.shared, systems, kind=kind)
 
@@ -270,8 +270,9 @@ class SpeakerModel:
         """Return the lowest score that is accepted, on the scale of ``system``, by the trials ``fitted_to``.
 
         With ``false_accept``, a share from 0 to 1, at most that share of the nontarget trials is accepted. Without it,
-        log-likelihood ratios are decided at the least expected cost by the settings, other scores at the equal error
-        rate. Raises MetricError for too few trials and a share out of range, InputError for an unknown system.
+        the threshold of log-likelihood ratios is that of least expected cost under the settings, and the threshold of
+        other scores that of the equal error rate. Raises MetricError for too few trials and a share out of range,
+        InputError for an unknown system.
         """
         return threshold_of(self, system, false_accept)
 
@@ -289,7 +290,7 @@ class SpeakerModel:
     def calibration(self, system: str) -> SystemCalibration | None:
         """Return the map from scores of ``system`` to log-likelihood ratios; None where trials were too few.
 
-        The default system's is stored, those of others are fitted here, once. Raises InputError for an unknown system.
+        The default system's is stored; others are fitted on the first call. Raises InputError for an unknown system.
         """
         stored = self.calibrations.whole.get(system)
         fit = self._once(fitted, system) if stored is None else stored
@@ -327,7 +328,7 @@ class SpeakerModel:
                 fusion = self.calibration(name)
                 if fusion is None:
                     raise MetricError(
-                        f"{self.where}: system {name!r} weighs others by held-out trials, and the store has too few;"
+                        f"{self.where}: system {name!r} weights others by held-out trials, but the store has too few;"
                         f" enroll more speech, or name one of {', '.join(RULES[name].parts_among(self.systems))}"
                     )
                 fusions[name] = fusion
@@ -343,8 +344,8 @@ class SpeakerModel:
     ) -> SpeakerModel:
         """Return the model with some arrays of speakers and of the population replaced, added or removed.
 
-        Where ``speakers`` are fewer than those of the model, they are the last ones. Arrays named in ``removed`` are
-        taken from every speaker and from the population; ``fields`` replace those of the model.
+        If there are fewer ``speakers`` than in the model, they are its last ones. Arrays named in ``removed`` are
+        removed from every speaker and from the population; ``fields`` replace fields of the model.
         """
         gone, all_new = frozenset(removed), [*[{}] * (len(self) - len(speakers)), *speakers]
         arrays = tuple(UpdatedArrays(dict(new), old, gone) for new, old in zip(all_new, self.arrays, strict=True))
@@ -354,8 +355,8 @@ class SpeakerModel:
         """Return a model without the speakers ``names``, in which nothing is trained again.
 
         One-vs-rest machines, supervector machines and calibrations are still those trained on these speakers, too
-        (``enrollment.removal.retrained_without`` trains them anew). It has no cohorts: if pair machines were trained
-        against cohorts only, no claim can be judged by them. Raises UnknownSpeakerError.
+        (``enrollment.removal.retrained_without`` trains them anew). The view has no cohorts: if pair machines were
+        trained against cohorts only, it cannot judge claims by them. Raises UnknownSpeakerError.
         """
         gone = {self.speaker(name).id for name in names}
         kept = [number for number, speaker in enumerate(self.speakers) if speaker.id not in gone]

@@ -1,4 +1,4 @@
-"""Reading of a speaker model from a store's rows: everything but the arrays, checked before anything is made of it."""
+"""Reading of a speaker model from a store's rows: everything but the arrays, checked before it is used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline.store.speakers import Role, Speaker
 
 FORMAT = "voiceclaim-store"
 VERSION = 8
-OLDEST = 7  # in which no array has parts
+OLDEST = 7  # the version before arrays had parts
 ABOUT = ("format", "version", "identity", "revision", "config", "calibrations")
 _MOST = 2**40  # seconds, frames, utterances or centroids
 _PLAIN, _SEALED = "sha256", "hmac-sha256"
@@ -35,7 +35,7 @@ def read_model(rows: Rows) -> SpeakerModel:
     """Return the model, whose arrays are read when they are asked for; raises StoreFormatError or StoreSealError."""
     about, digest = about_of(rows)
     rows.identity = about["identity"]
-    _check_version(rows, about)  # first: other versions may make their digests in another way
+    _check_version(rows, about)  # first, since other versions may compute digests in another way
     listing = rows.listing()
     _check_digest(rows, about, listing, digest)
     speakers = _speakers(rows)
@@ -69,7 +69,7 @@ def read_model(rows: Rows) -> SpeakerModel:
 
 
 def about_of(rows: Rows) -> tuple[dict[str, Any], str]:
-    """Return the store's row about itself, and its digest; raises StoreFormatError for values of another type."""
+    """Return the store's row about itself, and its digest; raises StoreFormatError for values of a wrong type."""
     records = rows.run("SELECT format, version, identity, revision, config, calibrations, digest FROM store")
     if [[type(value) for value in record] for record in records] != [[str, int, str, int, str, str, str]]:
         raise StoreFormatError(f"{rows.path}: what the store says about itself is damaged, or was changed by hand")
@@ -79,9 +79,9 @@ def about_of(rows: Rows) -> tuple[dict[str, Any], str]:
 
 def _check_version(rows: Rows, about: Mapping[str, Any]) -> None:
     if about["format"] != FORMAT or not OLDEST <= about["version"] <= VERSION:
-        what_to_do = "enroll again" if about["version"] < OLDEST else "is it of a later program? Then upgrade this one"
+        what_to_do = "enroll again" if about["version"] < OLDEST else "made by a later program? Then upgrade this one"
         raise StoreFormatError(
-            f"{rows.path}: format {reprlib.repr(about['format'])}, version {about['version']!r}, and this program reads"
+            f"{rows.path}: format {reprlib.repr(about['format'])}, version {about['version']!r}, but this program reads"
             f" versions {OLDEST} to {VERSION}; {what_to_do}"
         )
 
@@ -136,7 +136,7 @@ def _check_conditions(rows: Rows, calibrations: Calibrations, arrays: Sequence[C
 
 
 def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], config: Config) -> dict[str, int]:
-    """Return the lengths that shapes must agree with, as the listing has them."""
+    """Return the lengths that shapes must agree with, from the listing."""
     features = config.features
     shared, dimensions = listing.get(None, {}), features.dimensions
     lengths: dict[str, int] = {
@@ -167,9 +167,9 @@ def _lengths(rows: Rows, listing: LISTING, speakers: tuple[Speaker, ...], config
 
 
 def store_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING) -> str:
-    """Return the digest over settings, speakers and the digests of all arrays, as text that says of which kind.
+    """Return the digest over settings, speakers and the digests of all arrays, as text that names its kind.
 
-    It covers the number of pair machines, too: with cohorts, one that was taken out might be missed by nobody.
+    It covers the number of pair machines, too: with cohorts, the removal of one might go unnoticed.
     """
     arrays = sorted(
         [str(owner), part_name(name, number), entry.dtype, shape, digest.hex()]
@@ -187,7 +187,7 @@ def _check_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING, given:
     is_sealed = given.startswith(f"{_SEALED}:")
     if rows.key is not None and not is_sealed:
         raise StoreSealError(
-            f"{rows.path}: a key was given, and the store is not sealed: its seal was taken off, or it never had one"
+            f"{rows.path}: a key was given, but the store is not sealed: its seal was taken off, or it never had one"
             " (`voiceclaim seal` seals a store that you trust)"
         )
     if rows.key is None and is_sealed:
@@ -197,4 +197,4 @@ def _check_digest(rows: Rows, about: Mapping[str, Any], listing: LISTING, given:
             raise StoreSealError(
                 f"{rows.path}: the seal does not hold: the store was edited, or sealed under another key"
             )
-        raise StoreFormatError(f"{rows.path}: the store is not what its digest says; damaged, or changed by hand")
+        raise StoreFormatError(f"{rows.path}: the store does not match its digest; damaged, or changed by hand")

@@ -53,7 +53,7 @@ _PRAGMAS = (
 LISTING = dict[int | None, dict[str, Entry]]
 """Entries of all arrays, by owner and name; arrays of the whole population have the owner None."""
 
-_INHERITED: list[sqlite3.Connection] = []  # connections of the parent process, kept from being closed after a fork
+_INHERITED: list[sqlite3.Connection] = []  # connections of the parent process, which must not be closed after a fork
 _PAIR_ROW = tuple[int, int, float, bytes, bytes, bytes]
 _UPDATE_ARRAY = "UPDATE array SET dtype = ?, shape = ?, digest = ?, data = ? WHERE owner IS ? AND name = ?"
 _SELECT_PAIR = "SELECT later, earlier, bias, own, rival, digest FROM pair WHERE"
@@ -71,8 +71,8 @@ def digest_of(key: bytes | None, *parts: bytes) -> bytes:
 class Rows:
     """One connection to a store's file, used by one thread at a time.
 
-    ``identity`` is the store's own; ``key`` is that of its seal, None where it has none. Every method raises a typed
-    StoreError.
+    ``identity`` is the store's own; ``key`` is the key of its seal, None for a store without one. Every method raises a
+    typed StoreError.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, key: bytes | None) -> None:
@@ -89,12 +89,12 @@ class Rows:
         self._closing = weakref.finalize(self, connection.close)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Another process opens the file anew; what it reads is compared with the digests that were read here.
+        # Another process opens the file anew, and compares what it reads with the digests that were read here.
         return _reopened, (self._absolute, self.identity, self.key is not None)
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run one statement and return all its rows."""
-        if self._process != os.getpid():  # SQLite's connections and locks do not pass a fork
+        if self._process != os.getpid():  # SQLite's connections and locks do not survive a fork
             self._closing.detach()
             _INHERITED.append(self._connection)
             self._use(open_rows(self._absolute, self.key).take_connection())
@@ -108,11 +108,11 @@ class Rows:
 
     @property
     def is_open(self) -> bool:
-        """Return False once the rows were closed, or their connection was taken."""
+        """Return True until the rows are closed or their connection is taken."""
         return self._closing.alive
 
     def roll_back(self) -> None:
-        """Take back what was not committed."""
+        """Undo changes that were not committed."""
         if self._connection.in_transaction:
             self.run("ROLLBACK")
 
@@ -125,7 +125,7 @@ class Rows:
         """Return True if the file has a store's tables, False if it has none; raises StoreFormatError for others."""
         schema = [sql for (sql,) in self.run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid")]
         if schema and schema != list(SCHEMA):
-            raise StoreFormatError(f"{self.path}: not a speaker store, or of a later program: it has other tables")
+            raise StoreFormatError(f"{self.path}: not a speaker store, or made by a later program: it has other tables")
         return bool(schema)
 
     # Arrays
@@ -246,7 +246,7 @@ class Rows:
 def open_rows(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
     """Open the store's file: a snapshot for reading, or the only writer. Raises a typed StoreError.
 
-    The writer of an empty file locks it until it is closed: nobody may read it before it is in WAL mode.
+    The writer of an empty file keeps it locked until it closes: nobody may read the file before it is in WAL mode.
     """
     status = status_of(path)
     for other in (*logs_of(path), path.with_name(f"{path.name}-shm")):  # SQLite would wait for the other end of a pipe
@@ -276,7 +276,7 @@ def open_rows(path: Path, key: bytes | None, *, writable: bool = False) -> Rows:
 
 
 def _reopened(path: Path, identity: str, sealed: bool) -> Rows:
-    """Open a store in another process, by the key of that process."""
+    """Open a store in another process, with that process's own key."""
     rows = open_rows(path, key_in_use() if sealed else None)
     rows.identity = identity
     return rows

@@ -19,8 +19,8 @@ _NEAR_LETTERS = 300_000
 class Speaker:
     """One enrolled speaker; one with the role "background" cannot be claimed, only compared with.
 
-    ``seconds`` of speech in ``utterances`` recordings have ``frames`` feature vectors, which ``centroids`` centroids
-    stand for. The ``id`` is random and says nothing of the name.
+    ``seconds`` of speech in ``utterances`` recordings have ``frames`` feature vectors, represented by ``centroids``
+    centroids. The ``id`` is random and says nothing about the name.
     """
 
     id: int
@@ -33,9 +33,9 @@ class Speaker:
 
 
 def number_of(name: str, speakers: Sequence[Speaker], roles: Sequence[Role]) -> int:
-    """Return the index in ``speakers`` of ``name``, which one in ``roles`` must have.
+    """Return the index in ``speakers`` of ``name``, among those with one of the ``roles``.
 
-    Raises UnknownSpeakerError with the nearest of their names.
+    Raises UnknownSpeakerError, which names the most similar names among them.
     """
     check_type("name", name, str, "the name of a speaker")
     plain = unicodedata.normalize("NFC", name)

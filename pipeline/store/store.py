@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pipeline.verification.identification import Identification
 
 Stamp = tuple[int, ...]
-"""File attributes, of which some change with each commit."""
+"""File attributes; each commit changes some of them."""
 
 
 def as_store(given: Store | Path | str) -> Store:
@@ -52,7 +52,7 @@ def as_store(given: Store | Path | str) -> Store:
 
 
 def as_model(given: SpeakerModel | Store | Path | str) -> SpeakerModel:
-    """Return a model, or that of a store or its path; raises InputError for anything else, and what ``load`` raises."""
+    """Return a model as it is, or load it from a store or a path; raises InputError for others, and as ``load``."""
     if isinstance(given, SpeakerModel):
         return given
     if not isinstance(given, Store | Path | str):
@@ -72,7 +72,7 @@ class Store:
     key : bytes, optional
         Key of the seal.
     before_commit : callable, optional
-        Called before each commit; what it raises undoes the change.
+        Called before each commit; an exception from it undoes the change.
 
     Raises
     ------
@@ -118,7 +118,7 @@ class Store:
         file, channel
             As ``Verifier.verify_file``.
         options
-            Those of ``Verifier``, as ``decide_by``.
+            Options of ``Verifier``, such as ``decide_by``.
 
         Returns
         -------
@@ -196,7 +196,7 @@ class Store:
         return about["identity"], about["revision"]
 
     def stamp(self) -> Stamp | None:
-        """Return numbers that change with the file or its log, neither of which is opened; None if there is no store.
+        """Return numbers that change with the file or its log, without opening either; None if there is no store.
 
         It is cheaper than ``state``, and may change although the model does not.
         """
@@ -218,7 +218,7 @@ class Store:
         Yields
         ------
         Transaction
-            Its ``model`` is what stands there, None before the first speaker.
+            Its ``model`` is the stored one, None before the first speaker.
 
         Raises
         ------
@@ -248,7 +248,7 @@ class Store:
                 rows.close()
 
     def rename(self, name: str, new_name: str) -> SpeakerModel:
-        """Give a speaker, a background speaker too, another name; nothing is trained again.
+        """Give a speaker or a background speaker another name; nothing is trained again.
 
         Parameters
         ----------
@@ -267,7 +267,7 @@ class Store:
         UnknownSpeakerError, SpeakerExistsError
             For a ``name`` that nobody has, and a ``new_name`` that somebody has.
         InputError
-            For a ``new_name`` that cannot be one, as an empty text.
+            For a ``new_name`` that is not a valid name, such as an empty text.
         StoreError
             As ``load`` and ``writing``.
         """

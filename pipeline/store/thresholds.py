@@ -39,7 +39,7 @@ def threshold_of(model: SpeakerModel, system: str, false_accept: float | None) -
 def fitted(model: SpeakerModel, system: str, *, at_every_length: bool = False) -> SystemCalibration | None:
     """Fit the calibration of ``system`` to the trials ``fitted_to``; None where these are too few.
 
-    The user's own trials are in the condition of use: no changed condition is told from it.
+    The user's own trials are in the condition of use, so no changed condition is distinguished from it.
     """
     kind, has_own = model.fitted_to, model.fitted_to == OWN
     read = [system, *RULES[system].parts, *SIDE_INFORMATION]

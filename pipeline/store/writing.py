@@ -113,14 +113,14 @@ class Transaction:
     def _rewrite(self) -> None:
         """Rewrite the whole file, so that no byte of a removed speaker is left in it.
 
-        ``secure_delete`` overwrites deleted rows, but not copies of them that SQLite left in the gaps of pages when it
-        divided or joined these (``tests/store/test_removal.py`` has such removals).
+        ``secure_delete`` overwrites deleted rows, but not copies of them that SQLite left in gaps when it split or
+        merged pages (``tests/store/test_removal.py`` has such removals).
         """
         try:
             self._rows.run("PRAGMA busy_timeout = 60000")
             self._rows.run("VACUUM")
         except StoreError as error:
-            detail = "the change was made, and traces of who was removed or renamed are left until the next removal"
+            detail = "the change was made, but traces of the speaker removed or renamed are left until the next removal"
             raise StoreError(f"{detail}: {error}") from None
         finally:
             self._rows.run("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
@@ -145,7 +145,7 @@ def _new_pairs(rows: Rows, source: PairSource | None, ids: Mapping[int, int]) ->
 
 
 def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
-    """Write those of ``arrays`` that are new; delete stored ones that are not among ``arrays``."""
+    """Write the ``arrays`` that are new; delete stored arrays that are not among them."""
     before: Mapping[str, Entry] = {}
     if isinstance(arrays, StoredArrays) and arrays.rows is rows:
         return

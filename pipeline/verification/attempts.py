@@ -1,7 +1,8 @@
-"""Failed claims, in an SQLite file: a caller who fails too often for one claim, or for many, has to wait.
+"""Failed claims, in an SQLite file: a caller who fails too often at one claim, or at many, has to wait.
 
-An attempt counts as failed until it is accepted: neither many at once nor breaking off gives a caller more of them. One
-with too little speech to be scored does not count. The file has random numbers of speakers and hashes of tokens.
+An attempt counts as failed until it is accepted: a caller gains no attempts by starting many at once or breaking them
+off. An attempt with too little speech to be scored does not count. The file identifies speakers by their random ids,
+and callers by hashes of their tokens.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Attempts:
         return self.limits.wait(failures)
 
     def _count(self, database: sqlite3.Connection, caller: str, now: float, wait: float) -> None:
-        """Count one more failure over all claims; raises TooManyAttemptsError for one too many, or a ``wait``."""
+        """Count one more failure over all claims; raises TooManyAttemptsError if it is one too many, or has to wait."""
         failures = self._recent(database, caller, now) + 1
         too_many = failures - self.limits.caller_failures
         if too_many > 0:
@@ -110,7 +111,7 @@ class Attempts:
         with transaction(self.path, (_TABLE,), "failed attempts cannot be counted") as database:
             # Where the clock was set back, failures are in the future: they count as of now.
             database.execute("UPDATE failed SET last = :now WHERE last > :now", {"now": time.time()})
-            database.commit()  # also where the attempt is refused
+            database.commit()  # also if the attempt is refused
             database.execute("BEGIN IMMEDIATE")
             yield database
 

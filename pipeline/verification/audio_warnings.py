@@ -22,7 +22,7 @@ WARNINGS = {
     "clipping": "the audio is clipped; the recording level was too high",
     "noise": "the speech is hardly louder than the noise",
     "condition": "the channel, the room or the noise is unlike that of the enrollment recordings",
-    "outlier": "the sound is unlike all enrollment speech, as music and noise are, which lowers the score",
+    "outlier": "the sound is unlike all enrollment speech, as music or noise would be, which lowers the score",
     "little_speech": "there is little speech; with more, the score would be more certain",
     "channels": "the audio is the mean of channels that differ, as of two people, or with one inverted;"
     " choose one: --channel N (channel=N)",
@@ -37,7 +37,7 @@ _BLOCK_SECONDS = 0.25  # clipping is measured in blocks of this length, however 
 
 
 class AudioMeter:
-    """Measures audio at ``rate`` Hz that is scored on ``model``, in constant memory.
+    """Measurements of audio at ``rate`` Hz that is scored on ``model``, in constant memory.
 
     The front end measures speech with ``speech``; ``mix`` is the downmix of the recording.
     """
@@ -58,7 +58,7 @@ class AudioMeter:
     def warnings(self, scores: RunningScores, claim: str | None, *, sequential: bool = False) -> tuple[str, ...]:
         """Return the warnings about the audio so far, compared with the enrollment of ``claim``.
 
-        Of little speech there is none under a ``sequential`` test, which decides itself how much suffices.
+        Little speech gives no warning under a ``sequential`` test, which itself decides how much suffices.
         """
         enrolled = None if claim is None else self._model.high_band(claim)
         checks, snr, high = self._config.checks, self.speech.snr_db, self.speech.high_db

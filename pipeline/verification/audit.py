@@ -29,7 +29,7 @@ _WAIT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """Contents of a log with a valid chain: ``lines`` by ``events``, and the ``last_hash``, to be stored elsewhere.
+    """Contents of a log with a valid chain: ``lines``, counts by ``events``, and the ``last_hash``, to keep elsewhere.
 
     ``repairs`` counts unfinished lines that were removed, ``torn`` the bytes of one at the end now. Times are UTC.
     ``keyed`` is true if the hashes are keyed.
@@ -89,7 +89,7 @@ class AuditLog:
         event : str
             What happened, in one word.
         fields : mapping of str to str, number, bool or None
-            What a reader needs to know of it; texts are cut to 1000 characters.
+            Details that a reader needs; texts are cut to 1000 characters.
 
         Returns
         -------
@@ -99,9 +99,9 @@ class AuditLog:
         Raises
         ------
         AuditError
-            If the log cannot be written, its last line is not valid, it has another version or key, or another process
-            holds its lock for 30 seconds; for a line that is too long, and for an event or a field of the log's own.
-            The log is left as it was.
+            If the log cannot be written, if its last line is not valid, if it has another version or key, if another
+            process holds its lock for 30 seconds, if the line is too long, or if the name of the event or of a field is
+            reserved. The log is left as it was.
         """
         if event in (OPEN, REPAIR):
             raise AuditError(f"event {event!r} is reserved for the log itself")
@@ -115,7 +115,7 @@ class AuditLog:
         return str(chain.previous)
 
     def check_writable(self) -> None:
-        """Raise what ``append`` would raise, before anything that is to be logged is done; begin a new log."""
+        """Raise as ``append`` would, before anything is done that must be logged; begin a log that is missing."""
         with _locked(self.path), self._opened() as file:
             chain, torn = self._end_of(file)
             if not chain.lines and not torn:
@@ -142,7 +142,7 @@ class AuditLog:
         may_be_torn = not torn.strip(b"\0") or torn[: len(BEGINNING)] == BEGINNING[: len(torn)]
         if len(torn) > MAX_LINE or not may_be_torn:
             raise AuditError(
-                f"{self.path}: it does not end like an audit log, and nothing is written to it; is it one?"
+                f"{self.path}: the file does not end like an audit log, so nothing is written to it; is it one?"
             )
         if not newline:
             return Chain(self._key), torn
@@ -214,7 +214,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _settled_size(path: Path, file: BinaryIO) -> int:
     """Return the size of the log while no writer is halfway through a line, if its lock can be taken."""
     try:
-        # A lock file made by a reader might be one that the writers may not open.
+        # The writers might not be allowed to open a lock file made by a reader.
         with _locked(path) if _lock_of(path).exists() else nullcontext():
             return os.fstat(file.fileno()).st_size
     except AuditError:
@@ -239,7 +239,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _write_whole(file: FileIO, data: bytes, *, instead_of: int) -> None:
-    """Replace the last ``instead_of`` bytes by ``data``; if not all of it can be written, remove it."""
+    """Replace the last ``instead_of`` bytes by ``data``, or remove them if not all of ``data`` can be written."""
     start = file.seek(0, os.SEEK_END) - instead_of
     if instead_of:
         file.truncate(start)

@@ -41,22 +41,22 @@ _TYPES = {"n": int, "time": str, "event": str, "previous": str, "hash": str}
 
 @dataclass
 class Chain:
-    """Position in a chain: ``lines`` passed, and the hash of the last, ``previous`` (None: entered in the middle)."""
+    """Position in a chain: ``lines`` passed, and ``previous``, the hash of the last (None: entered in the middle)."""
 
     key: bytes | None
     lines: int = 0
     previous: str | None = "0" * 64
 
     def opening(self) -> bytes:
-        """Return the first line of a log: its format, an id of its own, and if its hashes are keyed."""
+        """Return the first line of a log: its format, a new id, and whether its hashes are keyed."""
         about: dict[str, Value] = {"format": FORMAT, "version": VERSION, "log": secrets.token_hex(16)}
         return self.line(OPEN, {**about, "keyed": self.key is not None})
 
     def line(self, event: str, fields: Mapping[str, Value]) -> bytes:
         """Return the next line, with its line end, and move on to it.
 
-        Texts are cut to 1000 characters. Raises AuditError for a field that every line has of its own, and if the line
-        gets too long.
+        Texts are cut to 1000 characters. Raises AuditError for a field with a name that every line uses, and for a line
+        that gets too long.
         """
         if taken := fields.keys() & _TYPES.keys():
             raise AuditError(f"event {event!r}: field {min(taken)!r} is the log's own; give it another name")
@@ -100,12 +100,12 @@ class Chain:
             raise AuditError(f"the log's format is {got}; this program reads {FORMAT!r}, version {VERSION}")
         if table.get("keyed") is False and self.key is not None:
             raise AuditError(
-                f"it opens a log without a key, and one was given (in {KEY_VARIABLE}?): rewritten, or begun before"
+                f"it opens a log without a key, but one was given (in {KEY_VARIABLE}?): rewritten, or begun before"
                 " there was a key"
             )
         if table.get("keyed") is not (self.key is not None):
             raise AuditError(
-                f"it opens a log with a key, and none was given: name the key's file, or set {KEY_VARIABLE}"
+                f"it opens a log with a key, but none was given: name the key's file, or set {KEY_VARIABLE}"
             )
 
     def _digest(self, text: bytes) -> str:

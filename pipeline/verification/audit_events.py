@@ -24,7 +24,7 @@ from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 if TYPE_CHECKING:
-    from pipeline.enrollment.report import EnrollmentReport  # loads what trains machines
+    from pipeline.enrollment.report import EnrollmentReport  # imports the code that trains machines
     from pipeline.evaluation.calibrate import CalibrationReport
 
 VERIFY, ENROLL, REMOVE, RENAME, EXPORT, CALIBRATE = "verify", "enroll", "remove", "rename", "export", "calibrate"
@@ -41,8 +41,8 @@ def verification_recorder(
 ) -> Recorder:
     """Return a function that appends each outcome of ``claim`` to ``log``; without a log it does nothing.
 
-    With ``paths`` the entries name the audio files, and with a ``channel`` the one that is read. The recorder raises
-    AuditError.
+    With ``paths`` the entries name the audio files, and with a ``channel`` the channel that is read. The recorder
+    raises AuditError.
     """
     append = _appender(log, VERIFY, {"claim": claim}, model, paths=paths, channel=channel)
 
@@ -58,7 +58,7 @@ def verification_recorder(
 def identification_recorder(
     log: AuditLog | None, identifier: Identifier, *, paths: bool = False, channel: int | None = None
 ) -> IdentificationRecorder:
-    """Return a function that appends who was found, and the evidence, as ``verification_recorder``."""
+    """Return a function that appends each speaker found and the evidence to ``log``, as ``verification_recorder``."""
     append = _appender(log, IDENTIFY, {"system": identifier.system}, identifier.model, paths=paths, channel=channel)
     return lambda file, outcome: append(
         file, _of_identification(outcome) if isinstance(outcome, Identification) else _of_error(outcome)
@@ -180,12 +180,12 @@ def record_calibration(audit: AuditLog, report: CalibrationReport) -> None:
 
 
 def record_reset(audit: AuditLog, model: SpeakerModel) -> None:
-    """Append a line for a store whose own trials were erased."""
+    """Append a line for a store from which the user's own trials were erased."""
     audit.append(CALIBRATE, {"decision": "reset", **of_store(model)})
 
 
 def record_failure(audit: AuditLog, event: str, names: Iterable[str], error: VoiceclaimError) -> None:
-    """Append a line for each speaker whom ``error`` kept from being enrolled, removed or exported."""
+    """Append a line for each speaker who could not be enrolled, removed or exported because of ``error``."""
     refused = error.findings if isinstance(error, EnrollmentRefusedError) else {}
     for name in names:
         checks = refused.get(name)

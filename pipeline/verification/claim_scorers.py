@@ -1,4 +1,4 @@
-"""Scorers of claims on a speaker model: for a claim in a cohort, no machine of anybody outside it is read."""
+"""Scorers of claims on a speaker model: for a claim judged in a cohort, no machine of anybody outside it is read."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pipeline.store.model import SpeakerModel
 
 
 def claim_scorers(model: SpeakerModel, systems: Sequence[str]) -> Callable[..., ClaimScorer]:
-    """Return a function that makes the scorer of claims, given as speaker numbers; what all claims share is read once.
+    """Return a function from claims, as speaker numbers, to their scorer; data that all claims share are read once.
 
-    Its second argument names the systems to score: ``systems`` by default, and some of them, or parts of these,
-    otherwise. Raises as ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population``.
+    Its second argument names the systems to score: some of ``systems`` or of their parts; by default ``systems``.
+    Raises as ``SpeakerModel.scoring_settings`` and ``SpeakerModel.population``.
     """
     systems, everybody = tuple(systems), None
     settings = model.scoring_settings(systems)

@@ -1,8 +1,8 @@
-"""Fingerprints of accepted audio, in an SQLite file beside the audit log, to detect duplicates of it later.
+"""Fingerprints of accepted audio, in an SQLite file beside the audit log, to detect later duplicates of that audio.
 
 The log itself holds no biometric data and can be shared; this file is private (mode 0600), and data erased from it is
 overwritten. It has no hash chain: anyone who can write to it can remove fingerprints. Speakers are identified by their
-random numbers, not by name. The newest recordings of each are kept: up to ten minutes, for a year.
+random ids, not by name. The newest recordings of each are kept: up to ten minutes, for a year.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DuplicateMemory:
     path : path
         The file, which the first ``add`` creates.
     key : bytes, optional
-        Key of the seal of the stores that the audio was accepted by, as ``Store``.
+        Key of the seal of the stores on which the audio was accepted, as for ``Store``.
     """
 
     def __init__(self, path: Path | str, *, key: Key = None) -> None:
@@ -69,14 +69,15 @@ class DuplicateMemory:
     def add(self, model: SpeakerModel, claim: str, prints: Prints) -> None:
         """Store the fingerprints of the first minute of audio accepted as ``claim``; raise AuditError.
 
-        Nothing is stored of somebody who was removed from the store since ``model`` was read from it.
+        Nothing is kept for a speaker who was removed from the store after ``model`` was read from it.
         """
         if not prints.any():
             return
         speaker, now = _speaker(model, claim), datetime.now(UTC)
         entry = (*speaker, _text_of(now), prints[:MOST_OF_ONE].astype("<u4").tobytes())
         with self._opened(create=True) as database:
-            # A removal changes the store, then this file: whichever comes second finds what the other one did.
+            # A removal changes the store first and this file second, so either this check or the removal itself
+            # catches the fingerprints of a removed speaker.
             if not self._is_enrolled(model, claim):
                 return
             database.execute("INSERT INTO recording (store, speaker, time, prints) VALUES (?, ?, ?, ?)", entry)
@@ -91,7 +92,7 @@ class DuplicateMemory:
             )
 
     def keep_enrolled(self, model: SpeakerModel) -> int:
-        """Erase the fingerprints of whoever is no longer in the store of ``model``; return how many people they were.
+        """Erase the fingerprints of speakers who are no longer in the store of ``model``; return their number.
 
         Raises AuditError.
         """
@@ -112,7 +113,7 @@ class DuplicateMemory:
         except StoreMissingError:
             return False
         except StoreError as error:
-            raise AuditError(f"{self.path}: whether {claim!r} is still enrolled cannot be read: {error}") from error
+            raise AuditError(f"{self.path}: cannot find out whether {claim!r} is still enrolled: {error}") from error
         return any((now.identity, speaker.id) == _speaker(model, claim) for speaker in now.speakers)
 
     def _opened(self, *, create: bool = False) -> AbstractContextManager[sqlite3.Connection]:

@@ -1,7 +1,7 @@
 """Identification in an open set: which enrolled speaker is speaking, if any.
 
-Each speaker's calibrated log-likelihood ratio compares them with all others, enrolled and not. With the prior of nobody
-enrolled, and equal priors of the speakers, Bayes' rule turns these ratios into probabilities that sum to 1.
+A speaker's calibrated log-likelihood ratio compares that speaker with everybody else, enrolled or not. With a prior for
+"nobody enrolled", and equal priors for the speakers, Bayes' rule turns these ratios into probabilities that sum to 1.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Identification:
     decision : IdentificationDecision
         Whether a speaker is identified.
     name : str or None
-        Who, where the decision is "identified": the first candidate.
+        The speaker, where the decision is "identified": the first candidate.
     candidates : tuple of Candidate
         The likeliest speakers, likeliest first; none without enough speech.
     nobody : float or None
-        Probability that nobody enrolled speaks. It and those of all speakers, candidates or not, sum to 1.
+        Probability that nobody enrolled speaks. With those of all speakers, candidates or not, it sums to 1.
     frames : int
         Speech frames that were scored.
     speech_seconds : float

@@ -31,7 +31,7 @@ class Identifier:
     Parameters
     ----------
     model : SpeakerModel, Store or path
-        What ``Store.load`` or training gives, or a store to load it from.
+        A model from ``Store.load`` or training, or a store to load it from.
     system : str, optional
         Scoring system; the settings' own by default.
     best : int
@@ -39,7 +39,7 @@ class Identifier:
     nobody : float, optional
         Prior probability that nobody enrolled speaks, from 0 to below 1; by default the share of unknown impostors.
     threshold : float, optional
-        Lowest log-likelihood ratio of the first candidate that identifies. By default the likeliest outcome is
+        Lowest log-likelihood ratio at which the first candidate is identified. By default the likeliest outcome is
         taken: a speaker, or nobody.
     update_ms : float
         Milliseconds of audio between two updates of a stream, more after five seconds of speech; 0 updates every push.
@@ -47,8 +47,8 @@ class Identifier:
     Raises
     ------
     InputError, MetricError
-        For a value out of range, or nobody enrolled but background speakers; for a model without calibrated ratios, as
-        one with a single speaker.
+        If a value is out of range, if only background speakers are enrolled, or if the model has no calibrated ratios,
+        as with a single speaker.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Identifier:
         self.nobody = model.unknown if nobody is None else nobody
         if best < 1 or not 0.0 <= self.nobody < 1.0 or (threshold is not None and math.isnan(threshold)):
             raise InputError(
-                "identification: at least one candidate, a prior of nobody from 0 to below 1 and a threshold that is a"
+                "identification: at least one candidate, a prior for nobody from 0 to below 1 and a threshold that is a"
                 f" number were expected, got {best}, {float(self.nobody):g} and {threshold}"
             )
         if not model.names:
@@ -125,7 +125,7 @@ class Identifier:
         AudioError
             As ``Verifier.verify``.
         """
-        check_rate(rate, "audio")  # no rate at all would be the model's own
+        check_rate(rate, "audio")  # None would stand for the model's own rate
         stream = self.stream(rate, channel=channel)
         stream.feed(samples)
         return stream.close()
@@ -158,14 +158,14 @@ class Identifier:
     def probabilities(self, llrs: ArrayLike) -> tuple[Array, float]:
         """Turn the log-likelihood ratios of all speakers into probabilities, by Bayes' rule.
 
-        A ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against everything else. With
-        estimated ratios, the probabilities may sum to more than 1. They are then scaled to a sum of 1, which leaves 0
-        for "nobody"; likewise if the prior of nobody is 0.
+        The ratio l of a speaker with the prior p gives the odds exp(l) p / (1 - p) against all else. With estimated
+        ratios, the probabilities may sum to more than 1. They are then scaled to a sum of 1, which leaves 0 for
+        "nobody"; likewise if the prior for nobody is 0.
 
         Parameters
         ----------
         llrs : array, shape (S,)
-            Ratios in nats, one a speaker that can be claimed.
+            Ratios in nats, one for each speaker that can be claimed.
 
         Returns
         -------
@@ -177,13 +177,13 @@ class Identifier:
         Raises
         ------
         InputError
-            For another number of ratios.
+            If the number of ratios is not S.
         MetricError
             For ratios that are not finite numbers.
         """
         llrs, speakers = as_row(llrs, "log-likelihood ratios"), len(self.model.names)
         if len(llrs) != speakers:
-            raise InputError(f"log-likelihood ratios: one of each of {speakers} speakers was expected, got {len(llrs)}")
+            raise InputError(f"log-likelihood ratios: one for each of {speakers} speakers expected, got {len(llrs)}")
         prior = (1.0 - self.nobody) / len(llrs)
         odds = np.exp(np.clip(llrs, -500.0, 500.0)) * (prior / (1.0 - prior) if prior < 1.0 else math.inf)
         shares: Array = 1.0 / (1.0 + 1.0 / odds)  # above 0, however small the odds
@@ -209,7 +209,7 @@ class IdentificationStream:
         self._last = self._look()
 
     def push(self, samples: ArrayLike) -> Identification:
-        """Score more audio, once there are ``Identifier.update_ms`` of it, and return who speaks by now.
+        """Score more audio, once there are ``Identifier.update_ms`` of it, and return the speaker found so far.
 
         ``samples`` (n,) or (n, channels) and what is raised are those of ``VerificationStream.push``.
         """

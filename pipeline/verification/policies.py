@@ -23,9 +23,9 @@ class Decider:
     """Decides one system's scores on one model.
 
     It compares the score with ``threshold``, or the log-likelihood ratio with ``llr_threshold``; the other one is None.
-    With a sequential ``test``, a stream is decided as soon as the ratios of its ``calibration`` suffice; the threshold
-    decides only if the stream ends before that, and the test says so. ``prior`` is that of a target trial, None if the
-    decision rests on none.
+    With a sequential ``test``, a stream is decided as soon as the ratios by ``calibration`` suffice; the threshold
+    decides only streams that end before that, and only if the test says so. ``prior`` is the prior probability of a
+    target trial, None if the decision uses none.
     """
 
     source: Source
@@ -48,8 +48,8 @@ class Decider:
 class DefaultThreshold:
     """Decide by the threshold of the model.
 
-    Scores that are log-likelihood ratios, as those of ``fused``, are decided at the least expected cost of the prior
-    and the costs of the settings; others at the equal error rate of the held-out trials, or of own ones
+    Scores that are log-likelihood ratios, as those of ``fused`` are, are decided at the least expected cost for the
+    prior and the costs of the settings; others at the equal error rate of the held-out trials, or of the user's own
     (``pipeline.calibrate``).
 
     Examples
@@ -96,7 +96,7 @@ class FalseAcceptRate:
     rate: float
 
     def __post_init__(self) -> None:
-        check_type("rate", self.rate, Real, "a false-accept rate, as 0.01,")
+        check_type("rate", self.rate, Real, "a false-accept rate, such as 0.01,")
         if not 0 < self.rate < MOST_FALSE_ACCEPTS:
             raise InputError(
                 f"a false-accept rate is above 0 and below {MOST_FALSE_ACCEPTS}, got {float(self.rate):g} (1 % is 0.01)"
@@ -138,7 +138,7 @@ class Threshold:
 
     def decider(self, _model: SpeakerModel, _system: str) -> Decider:
         """Return the decider of scores, of any model and system."""
-        return Decider("given", threshold=float(self.value))  # of single precision, it would round scores to it
+        return Decider("given", threshold=float(self.value))  # a value of single precision would round scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Sequential:
     test : SequentialTest
         Error rates of the test.
     otherwise : Policy
-        Decides streams that end before the test does, where the test says ``at_end="fixed"``.
+        Decides streams that end before the test does, if the test has ``at_end="fixed"``.
 
     Raises
     ------
@@ -209,13 +209,14 @@ class Sequential:
     def __post_init__(self) -> None:
         check_type("test", self.test, SequentialTest, "a SequentialTest(miss, false_accept)")
         fixed = DefaultThreshold | FalseAcceptRate | Threshold | BayesCost
-        check_type("otherwise", self.otherwise, fixed, "a policy that is no sequential test, as DefaultThreshold(),")
+        wanted = "a policy other than a sequential test, such as DefaultThreshold(),"
+        check_type("otherwise", self.otherwise, fixed, wanted)
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return the decider of scores of ``system`` on ``model``.
 
         Raises MetricError without a calibration over short speech, which is fitted for the settings' own system alone,
-        and where ``otherwise`` raises it.
+        and if ``otherwise`` does.
         """
         rest = self.otherwise.decider(model, system)
         return replace(rest, test=self.test, calibration=model.sequential_calibration(system))

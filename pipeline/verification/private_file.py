@@ -1,4 +1,4 @@
-"""Private SQLite files, for what the audit log must not hold; opened for one transaction at a time."""
+"""Private SQLite files, for data that the audit log must not hold; opened for one transaction at a time."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class VerificationStream:
     Raises
     ------
     InputError
-        For another claim than the verifier's, and for options beside one.
+        For a claim or options given together with a verifier.
     AudioError
         For a rate out of range, and a channel that is not a whole number from 1.
     VoiceclaimError
@@ -76,7 +76,7 @@ class VerificationStream:
                 given = ", ".join(options if claim is None else ["claim", *options])
                 raise InputError(
                     f"claim: a verifier of {verifier.claim!r} takes no other claim and no options, got {given}; give"
-                    " its model in its place (verifier.model)"
+                    " its model (verifier.model) instead"
                 )
         else:
             check_options(Verifier, options)
@@ -103,7 +103,7 @@ class VerificationStream:
 
     @property
     def front_end(self) -> FrontEnd:
-        """Return what turns the samples into feature vectors of speech."""
+        """Return the front end, which turns the samples into feature vectors of speech."""
         return self._audio.front_end
 
     @property
@@ -133,8 +133,8 @@ class VerificationStream:
         Raises
         ------
         AudioError
-            For samples that are not finite or beyond 2**32, arrays of another shape or type, another number of channels
-            than before, and a channel that they lack.
+            For samples that are not finite or beyond 2**32, arrays of another shape or type, a number of channels that
+            differs from before, and a ``channel`` that the samples lack.
         StreamClosedError
             After ``close``.
         """
@@ -147,7 +147,7 @@ class VerificationStream:
     def feed(self, samples: ArrayLike) -> None:
         """Take more audio without a decision: it is scored later, with more audio or at the end.
 
-        It is cheaper than ``push``, whose ``samples`` and errors it has.
+        It is cheaper than ``push``, and has the same ``samples`` and errors.
         """
         if self._last.state is State.CLOSED:
             raise StreamClosedError(f"claim {self.verifier.claim!r}: the stream is closed and takes no more audio")
@@ -184,7 +184,7 @@ class VerificationStream:
         return self._last
 
     def _score(self, speech: FeatureBlock) -> None:
-        """Score frames; under a sequential test up to the one that settles the claim."""
+        """Score frames; under a sequential test, only up to the frame that settles the claim."""
         decider, scores = self.verifier.decider, self._scores
         if decider.test is None or decider.calibration is None:
             scores.push(speech)

@@ -16,17 +16,17 @@ from pipeline.verification.audio_warnings import AudioMeter
 
 Array = NDArray[np.float64]
 
-# A score is a mean over all speech so far. After the first seconds, the audio that is analysed together grows in
-# proportion to the speech, up to MOST_SECONDS: the audio that a score lacks is always the same share.
+# A score is a mean over all speech so far. After the first seconds, the audio that is analysed at once grows in
+# proportion to the speech, up to MOST_SECONDS: the audio not yet scored is always the same share of it.
 STEADY_SECONDS, MOST_SECONDS = 5.0, 2.0
 
 
 class StreamedAudio:
     """The audio of one stream that is scored on ``model``, in chunks of any length.
 
-    ``rate`` in Hz is None for the model's own; ``where`` begins every error. Audio is analysed when there are
-    ``update_ms`` of it, or more in a long stream unless it is ``steady``. Of several channels the mean is taken, or one
-    ``channel``, from 1; ``mix`` is the downmix that was applied before, if any.
+    ``rate`` in Hz is None for the model's own; ``where`` begins every error message. Audio is analysed when there are
+    ``update_ms`` of it, or more in a long stream unless it is ``steady``. Several channels are replaced by their mean,
+    or by one ``channel``, from 1; ``mix`` is the downmix that was applied before, if any.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class StreamedAudio:
 
     @property
     def is_enough(self) -> bool:
-        """Return True where there is as much as is analysed together."""
+        """Return True if there is as much audio as is analysed at once."""
         more = min(self._enough * self._frames / self._steady_frames, MOST_SECONDS * self.front_end.rate)
         return self._samples >= max(self._enough, more)
 
@@ -72,7 +72,7 @@ class StreamedAudio:
         return samples
 
     def features(self) -> FeatureBlock:
-        """Return the features of what has been kept since the last call."""
+        """Return the features of the audio kept since the last call."""
         samples = np.concatenate([np.empty(0), *self._waiting])
         self._waiting, self._samples = [], 0
         self.meter.push(samples)
@@ -83,5 +83,5 @@ class StreamedAudio:
     def end(self) -> FeatureBlock:
         """Return the last features; raises AudioError for channels that cancel each other."""
         self._mix.check()
-        # Joined: to score a few frames by themselves takes a twentieth of a claim's time.
+        # Joined, since scoring a few frames by themselves takes a twentieth of a claim's time.
         return joined([self.features(), self.front_end.flush()])

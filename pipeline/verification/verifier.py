@@ -56,7 +56,7 @@ class Verifier:
     Parameters
     ----------
     model : SpeakerModel, Store or path
-        What ``Store.load`` or training gives, or a store to load it from.
+        A model from ``Store.load`` or training, or a store to load it from.
     claim : str
         Name of an enrolled speaker.
     system : str, optional
@@ -65,7 +65,7 @@ class Verifier:
         ``DefaultThreshold()``, ``FalseAcceptRate(0.01)``, ``Threshold(x)``, ``BayesCost(point)`` or
         ``Sequential(test)``.
     memory : DuplicateMemory, optional
-        Fingerprints of earlier accepted audio, which every accepted stream is added to.
+        Fingerprints of accepted audio, to which every accepted stream is added.
     duplicates : bool
         Whether audio is compared with known recordings.
     update_ms : float
@@ -74,7 +74,8 @@ class Verifier:
     Raises
     ------
     UnknownSpeakerError, InputError, MetricError, AuditError
-        For a name, a system, a policy that the model has no trials for, ``update_ms`` out of range, or ``memory``.
+        For an unknown name or system, a policy for which the model has no trials, ``update_ms`` out of range, or a
+        ``memory`` that cannot be read.
 
     Examples
     --------
@@ -120,7 +121,9 @@ class Verifier:
         check_type("claim", claim, str, "the name of a speaker")
         position = model.position(claim)
         if not isinstance(decide_by, Policy | None):
-            raise InputError(f"decide_by: a policy was expected, as pipeline.FalseAcceptRate(0.01), got {decide_by!r}")
+            raise InputError(
+                f"decide_by: a policy was expected, such as pipeline.FalseAcceptRate(0.01), got {decide_by!r}"
+            )
         self.decider = (DefaultThreshold() if decide_by is None else decide_by).decider(model, self.system)
         self._enrolled = model.fingerprints(claim) if duplicates else None
         self._compares = duplicates and (self._enrolled is not None or memory is not None)
@@ -149,7 +152,7 @@ class Verifier:
         )
 
     def probability(self, llr: float | None) -> float | None:
-        """Return the posterior probability of a target trial by its log-likelihood ratio.
+        """Return the posterior probability of a target trial, from its log-likelihood ratio.
 
         Parameters
         ----------
@@ -159,22 +162,22 @@ class Verifier:
         Returns
         -------
         float or None
-            1 / (1 + exp(-llr) (1 - p) / p) at the prior p that the claim is decided by. None where there is no ratio,
-            or where the decision rests on no prior: a probability might contradict it.
+            1 / (1 + exp(-llr) (1 - p) / p), with the prior p by which the claim is decided. None without a ratio, or if
+            the decision uses no prior: a probability might contradict it.
 
         Raises
         ------
         InputError
-            For what is neither a number nor None.
+            For a ratio that is neither a number nor None.
         """
         _check_llr(llr)
         prior = self.decider.prior
         return None if llr is None or prior is None else sigmoid.posterior(llr, prior)
 
     def probability_interval(self, llr: float | None) -> tuple[float, float] | None:
-        """Return the 95 % interval of ``probability`` that the number of trials leaves (``scoring.uncertainty``).
+        """Return the 95 % interval of ``probability``, given the number of trials (``scoring.uncertainty``).
 
-        It does not cover a channel unlike the enrollment.
+        It does not cover a channel unlike that of the enrollment.
 
         Parameters
         ----------
@@ -184,13 +187,13 @@ class Verifier:
         Returns
         -------
         tuple of two floats, or None
-            The lower and the upper end. None where ``probability`` is, and for systems whose scores are no
-            log-likelihood ratios: only those of sums, as ``fused``, are.
+            The lower and the upper end. None where ``probability`` is None, and for systems whose scores are not
+            log-likelihood ratios: only those of sums, such as ``fused``, are.
 
         Raises
         ------
         InputError
-            For what is neither a number nor None.
+            For a ratio that is neither a number nor None.
         """
         _check_llr(llr)
         if llr is None or self.uncertainty is None:

@@ -28,8 +28,8 @@ class VoiceComparison:
     """Comparison of two recordings: of the ``same`` voice or not, by the mean ``llr`` (nats) of two claims.
 
     Each recording is enrolled once and the other verified: ``first_enrolled`` and ``second_enrolled`` are the ratios.
-    ``probability`` is that of one voice at the ``prior`` of the background's settings, whose costs decide, too.
-    ``mixed`` are recordings whose channels differ, and which were compared by their mean.
+    ``probability`` is the probability of one voice at the ``prior`` of the background's settings, whose costs decide,
+    too. ``mixed`` are recordings with channels that differ, compared by the mean of these channels.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def compare_voices(
     """Compare the voices of two recordings against the speakers of a background model.
 
     Each recording is enrolled in turn, in memory only, and the other verified. The speakers of the background stand for
-    everybody else: they should be many, in recordings like the two.
+    everybody else: there should be many, recorded like the two.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def compare_voices(
 
 
 def enrolled_beside(background: SpeakerModel, recording: Utterance, workers: Workers) -> tuple[SpeakerModel, str]:
-    """Enroll the speaker of ``recording`` beside ``background``, in memory only; return the model and their name.
+    """Enroll the speaker of ``recording`` beside ``background``, in memory only; return the model and the name.
 
     Raises AudioError, NotEnoughSpeechError or MetricError.
     """

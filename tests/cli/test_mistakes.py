@@ -24,7 +24,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
     "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "above it. Or are speakers in"),
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
-    "one short file each": (("enroll", "short", "--store", "n"), 3, "so for 1 more speakers"),
+    "one short file each": (("enroll", "short", "--store", "n"), 3, "the same for 1 more speakers"),
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be used, the first: "),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
     "one of two matches none": ((*ENROLL, "--only", "ivan", "--only", "ana"), 2, "matches --only ana; nearest: 'anna'"),
@@ -94,7 +94,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "claim of anybody": (("verify", "s.store", "--claim", "*", "call.flac"), 2, "voiceclaim identify STORE AUDIO"),
     "no audio": (VERIFY, 2, "give audio files, - for a pipe, or --mic"),
     "file and microphone": ((*VERIFY, "--mic", "call.flac"), 2, "give audio files, - for a pipe, or --mic"),
-    "the store as an option": (("verify", "--store", "s.store", "--claim", "anna"), 2, "argument here, and the first"),
+    "the store as an option": (("verify", "--store", "s.store", "--claim", "anna"), 2, "store is the first argument"),
     "no store yet": (("verify", "nostore", "--claim", "anna", "call.flac"), 2, "enroll somebody first"),
     "store and audio swapped": (("verify", "call.flac", "--claim", "anna", "s.store"), 2, "first argument is the"),
     "identify, swapped": (("identify", "call.flac", "s.store"), 2, "first argument is the store"),
@@ -125,7 +125,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
         ("evaluate", "s.store", "call.TextGrid", *EVALUATE), 2, "a TextGrid of Praat, which has no trials: write them"
     ),
     "header between blanks": (
-        ("evaluate", "s.store", "blanks.txt", *EVALUATE), 2, "names of a header are separated by commas or tabs"
+        ("evaluate", "s.store", "blanks.txt", *EVALUATE), 2, "names of a header must be separated by commas"
     ),
     "data directory of a test set": (
         ("evaluate", "s.store", "test", *EVALUATE), 2, "got no utt2spk; of a test set, give the trial list: its trials"

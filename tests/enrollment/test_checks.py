@@ -246,7 +246,7 @@ def test_a_copy_in_a_speakers_own_folder_warns_and_changes_nothing(tmp_path, rec
     report = enroll(tmp_path / "s", speakers, tiny, quality=quality(duplicates="refuse"))
     (warned,) = report.findings
     assert (warned.speaker, warned.check, warned.refused) == ("ivan", "duplicates", False)
-    assert f"1 of 6 recordings are copies of others of theirs, the first of them {tmp_path}" in warned.reason
+    assert f"1 of 6 recordings are copies of others by the same speaker, the first of them {tmp_path}" in warned.reason
     assert f"once more.wav, of {speakers['ivan'][1].path}" in warned.reason
     silent = enroll(tmp_path / "off", speakers, tiny, quality=quality())
     assert silent.findings == ()

@@ -89,7 +89,7 @@ def test_calibrate_leaves_enrolled_recordings_out_and_refuses_a_list_of_nothing_
     with_one = calibrate(copied, trials_of_folder(own, voices).trials, "")
     (failed,) = with_one.failed
     assert (failed.path, failed.trials) == (str(own / "anna" / first.name), len(voices))
-    assert failed.reason.endswith("somebody was enrolled with; leave it out, or give others")
+    assert failed.reason.endswith("it is a copy of an enrollment recording; leave it out, or give another recording")
     assert with_one.after == alone
     assert f"not scored ({len(voices)} trials): {failed.reason}" in inside("calibrate", copied, own).err
     before = copied.read_bytes()

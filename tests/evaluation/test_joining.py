@@ -84,7 +84,7 @@ def test_trials_without_a_score_are_counted_and_the_first_is_named(labels, kept)
 
 def test_scores_that_do_not_match_are_shown_beside_the_key_and_swapped_columns_suspected():
     key = key_of(("anna", "u.wav", True), ("ivan", "u.wav", False))
-    first = "the first is model 'anna', segment 'u.wav'; a score that is not in the key is of model"
+    first = "the first is model 'anna', segment 'u.wav'; a score whose trial is not in the key: model"
     for row, words in [
         (("u.wav", "anna", 1.0), "'u.wav', segment 'anna'; likely cause: the columns of one of them are swapped"),
         (("Anna", "u", 1.0), "'Anna', segment 'u'; likely cause: failed trials"),
@@ -193,7 +193,7 @@ def test_lines_of_more_than_three_words_are_the_likely_cause_of_scores_without_l
     with pytest.raises(InputError, match=r"no labels.* more than three words.* need a header .*formats\.md"):
         read_scored(tmp_path / "scores.txt")
     (tmp_path / "scores.csv").write_text("model,segment,score\nanna,a b.wav,0.5\n")
-    with pytest.raises(InputError, match=r"give the key to them with --key$"):  # a header says what is read
+    with pytest.raises(InputError, match=r"give their key with --key$"):  # a header says what is read
         read_scored(tmp_path / "scores.csv")
 
 

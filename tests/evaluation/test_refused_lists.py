@@ -49,7 +49,7 @@ BROKEN = [
     ("nist", "modelid\tsegmentid\tLLR\nm\ts\n", r"line 2: a line must read 3 fields separated by tabs"),
     ("nist", "modelid\tsegmentid\tLLR\nm\t\t1\n", r"line 2: the segment must not be empty"),
     ("nist", "modelid\tsegmentid\tside\nm\ts\tc\n", r"line 2: a side must be a or b, got 'c'"),
-    ("nist", "modelid\tside\n", r"needs a column 'segmentid' \(or alike\), got 'modelid, side'"),
+    ("nist", "modelid\tside\n", r"needs a column 'segmentid' \(or similar\), got 'modelid, side'"),
     ("nist", "modelid\tsegmentid\tmodel\n", r"may have one column for the model, got two"),
     ("nist", "modelid\tsegmentid\tLLR\n\nm\ts\t\n", r"line 3: an llr must be a finite number, got ''"),
     ("csv", "model,segment,score\nm,s\n", r"line 2: a line must read 3 fields separated by commas"),

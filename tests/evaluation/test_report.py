@@ -264,7 +264,7 @@ def test_rates_at_rates_and_generalised_rates_stand_in_the_page_and_in_the_metri
     curve = error_curve(scores.target, scores.nontarget)
     at = entry["false_reject_at_false_accept_percent"]
     assert at == {f"{rate:g}": 100 * false_reject_at(curve, rate) for rate in (1e-2, 1e-3, 1e-4)}
-    row = Outline(page).table("One error in percent")[2]
+    row = Outline(page).table("One error rate, in percent")[2]
     assert row[0] == "rpoao (default)" and row[1] == f"{at['0.01']:.2f}"
     never = np.append(scores.target, -99), np.append(scores.nontarget, [-99] * 4)
     lost = rates_at(*never, 0.61)

@@ -122,7 +122,7 @@ def test_files_without_what_is_asked_of_them(tmp_path, trials):
     write_list(tmp_path / "scores", trials, format_name="kaldi", kind="scores")
     write_list(tmp_path / "trials.tsv", trials, format_name="nist", kind="trials")
     for files, message in [
-        (("scores",), "have no labels; give the key to them with --key"),
+        (("scores",), "have no labels; give their key with --key"),
         (("trials.tsv", "scores"), "scores were expected, got a list without any"),
         (("scores", "trials.tsv"), "a key must label its trials"),
     ]:

@@ -342,7 +342,7 @@ def test_the_key_of_a_sealed_store_is_needed_to_add(memory, copied):
     key, prints = b"a key of sixteen bytes or more", fingerprint_of(take(1))
     seal_store(copied, key)
     model = Store(copied, key=key).load()
-    with pytest.raises(AuditError, match=r"'anna' is still enrolled cannot be read: .*seal"):
+    with pytest.raises(AuditError, match=r"cannot find out whether 'anna' is still enrolled: .*seal"):
         memory.add(model, "anna", prints)
     assert memory.known(model, "anna") == []
     DuplicateMemory(memory.path, key=key).add(model, "anna", prints)

@@ -172,7 +172,7 @@ def test_what_fails_after_a_change_does_not_deny_it(copied, tmp_path, heard):
         assert "the fingerprints: " in problem_of(service.request("POST", "/verify", **claim), 503)
         assert entries_in(log)[-1]["error"] == "AuditError"
         detail = problem_of(service.request("DELETE", "/speakers/lars"), 503)
-        assert "the change was made, and its record failed: the fingerprints: " in detail
+        assert "the change was made, but its record failed: the fingerprints: " in detail
         assert str(tmp_path) not in detail
         assert names_in(service) == ["anna", "dexter", "ivan"]
     assert entries_in(log)[-1]["event"] == "remove"

@@ -30,7 +30,7 @@ def test_a_backup_is_one_file_that_scores_to_the_bit_as_the_store_does(copied, t
     assert copy.stat().st_mode & 0o077 == 0
     expected = Verifier(model, "anna").verify_file(heard("anna"))
     assert Verifier(Store(copy).load(), "anna").verify_file(heard("anna")) == expected
-    with pytest.raises(StoreError, match="a backup is a new file"):
+    with pytest.raises(StoreError, match="a backup must be a new file, and this one exists"):
         backup_store(copied, copy)
 
 

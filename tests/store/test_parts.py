@@ -92,7 +92,7 @@ def test_an_array_that_goes_takes_its_parts_along(three):
 
 
 @pytest.mark.parametrize("digest", ["sha256", "hmac-sha256", "another"])
-@pytest.mark.parametrize(("version", "advice"), [(4, "enroll again"), (9, "is it of a later program")])
+@pytest.mark.parametrize(("version", "advice"), [(4, "enroll again"), (9, "made by a later program")])
 def test_a_store_of_another_version_is_refused_by_its_version_however_its_digest_is_made(
     three, version, advice, digest
 ):
@@ -101,7 +101,7 @@ def test_a_store_of_another_version_is_refused_by_its_version_however_its_digest
     before = content(three)
     for attempt in (Store(three).load, lambda: add(three, ("fay",))):
         with pytest.raises(
-            StoreFormatError, match=f"version {version}, and this program reads versions 7 to 8; {advice}"
+            StoreFormatError, match=f"version {version}, but this program reads versions 7 to 8; {advice}"
         ):
             attempt()
     assert content(three) == before

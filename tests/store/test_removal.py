@@ -87,7 +87,7 @@ def test_a_renaming_without_room_to_rewrite_the_file_says_that_it_was_made(copie
     words = (sys.executable, "-c", f"{room}; from pipeline.cli.main import main; main()", "speakers", "rename")
     ended = subprocess.run((*words, str(copied), "anna", "zoe"), check=False, capture_output=True, text=True)
     assert ended.returncode == 2
-    assert "the change was made, and traces of who was removed or renamed are left" in ended.stderr
+    assert "the change was made, but traces of the speaker removed or renamed are left" in ended.stderr
     assert set(Store(copied).check().names) == {"zoe", "dexter", "ivan", "lars"}
 
 

@@ -122,7 +122,7 @@ def test_a_store_is_handed_to_another_process(store):
 
 
 def test_a_sequential_test_in_place_of_its_remainder_is_refused():
-    with pytest.raises(InputError, match="otherwise: a policy that is no sequential test"):
+    with pytest.raises(InputError, match="otherwise: a policy other than a sequential test"):
         pipeline.Sequential(otherwise=pipeline.Sequential())
 
 

@@ -128,7 +128,7 @@ def test_a_rewritten_log_is_detected_by_its_key_or_an_anchor_only(tmp_path):
             check_log(keyed, key=KEY)
     # Nor does it pass for a log that never had a key.
     keyed.write_bytes(forged([lines[0].replace(b'"keyed":true', b'"keyed":false'), *lines[1:]], 1, None))
-    with pytest.raises(AuditError, match="line 1: it opens a log without a key, and one was given"):
+    with pytest.raises(AuditError, match="line 1: it opens a log without a key, but one was given"):
         check_log(keyed, key=KEY)
 
 
@@ -145,7 +145,7 @@ def test_lines_removed_at_the_end_are_detected_by_an_anchor_only(tmp_path, key):
 def test_the_key_is_required_and_must_be_the_same(tmp_path):
     path = tmp_path / "log"
     written(path, 2, KEY)
-    with pytest.raises(AuditError, match="line 1: it opens a log with a key, and none was given"):
+    with pytest.raises(AuditError, match="line 1: it opens a log with a key, but none was given"):
         check_log(path)
     with pytest.raises(AuditError, match=r"line 1: .*another key"):
         check_log(path, key=b"another key of 16")

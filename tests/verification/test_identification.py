@@ -44,7 +44,7 @@ def test_nobody_has_no_share_where_somebody_enrolled_speaks_for_certain(opened, 
 
 @pytest.mark.parametrize(
     ("ratios", "problem"),
-    [([1.0, 2.0], "one of each of 4 speakers was expected, got 2"), ([1.0, np.nan, 0.0, 0.0], "finite, got nan")],
+    [([1.0, 2.0], "one for each of 4 speakers expected, got 2"), ([1.0, np.nan, 0.0, 0.0], "finite, got nan")],
 )
 def test_ratios_that_are_not_those_of_all_speakers_are_refused(identifier, ratios, problem):
     with pytest.raises(VoiceclaimError, match=f"log-likelihood ratios.*{problem}"):
