@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which of the paper's orderings hold, and which C and one-class scale make them hold.
+"""Orderings of systems in the paper that hold, and the C and one-class scale that make them hold.
 
     python benchmarks/paper_orderings.py CORPUS/enroll CORPUS/trials.txt [--speakers 50] [--set KEY=VALUE] [--nu]
                                          [--json OUT]

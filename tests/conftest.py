@@ -1,4 +1,4 @@
-"""What the tests share: the demo corpus, one small enrolled store, and a way to run the real command."""
+"""Fixtures for all tests: the demo corpus, one small enrolled store, and a way to run the real command."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished command left: its exit code and its two outputs."""
+    """Outcome of a finished command: its exit code and its two outputs."""
 
     code: int
     out: str

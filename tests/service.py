@@ -183,10 +183,10 @@ def entries_in(log: Path) -> list[dict]:
 
 
 def metrics_of(service: Running, token: str | None = None) -> str:
-    """What Prometheus would read."""
+    """Metrics as Prometheus would read them."""
     return service.request("GET", "/metrics", token=token).text
 
 
 def names_in(service: Running) -> list[str]:
-    """Who is enrolled, in the service's order."""
+    """Names of the enrolled speakers, in the service's order."""
     return [entry["name"] for entry in service.request("GET", "/speakers").json()["speakers"]]

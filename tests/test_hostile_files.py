@@ -1,4 +1,4 @@
-"""What is no file, or promises terabytes, is refused by name at every door, soon and in little memory."""
+"""Paths that are not files, and files that promise terabytes, are refused by name, quickly and in little memory."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ def reproduce(
 ) -> Outcome:
     """Return Table 2 for ``tasks``, names of ``TASKS``, all by default.
 
-    ``jobs`` threads take a problem each. ``progress`` is called as progress(stage, problems just done, problems in all).
-    Raises InputError for an unknown task, and for data that cannot be had.
+    ``jobs`` threads take one problem each; ``progress`` is called as progress(stage, problems just done, problems in
+    all). Raises InputError for an unknown task, and for data that cannot be had.
     """
     tell = progress or (lambda _stage, _done, _total: None)
     chosen = tuple(TASKS) if tasks is None else tuple(tasks)

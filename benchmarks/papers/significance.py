@@ -45,8 +45,8 @@ def wilcoxon(losses_a: ArrayLike, losses_b: ArrayLike) -> float:
 
     By their ranks, it tests whether differences are centred on zero: being better on more examples counts more than
     being better by much. Equal losses carry no information and are left out; 1 where all are equal. Exact up to 50
-    examples without ties, else by the normal approximation. Raises MetricError for losses that are not numbers of the same
-    examples, or both infinite.
+    examples without ties, else by the normal approximation. Raises MetricError for losses that are not numbers of the
+    same examples, or both infinite.
     """
     from scipy.stats import wilcoxon as signed_rank
 

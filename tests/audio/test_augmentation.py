@@ -313,7 +313,7 @@ PLACES = st.tuples(st.integers(1, 60), st.integers(1, 9), st.floats(0.0, 1.0, ex
 
 
 def utterances_of(count: int, kinds: int, share: float) -> np.ndarray:
-    """Which utterances have which kinds, (kinds, count)."""
+    """Flags (kinds, count): which utterances have a version of each kind."""
     return np.array(
         [[has_version(n, count, which=k, kinds=kinds, share=share) for n in range(count)] for k in range(kinds)]
     )
@@ -395,7 +395,7 @@ def test_no_more_of_a_speaker_is_kept_than_babble_needs(hummers, tmp_path, speec
         assert power_at(added, NOTES["bea"]) > 0.1
 
 
-def test_pseudo_speakers_hum_other_notes(hummers, speech):
+def test_pseudo_speakers_have_other_pitches(hummers, speech):
     place = {"speaker": "ada", "number": 0}
     augmenter = Augmenter(settings_of(), hummers, kinds=["telephone"], speeds=[0.8, 1.5])
     slow, fast = augmenter.pseudo_speakers(speech, FEATURE_RATE, **place)

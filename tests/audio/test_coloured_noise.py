@@ -48,7 +48,7 @@ def test_the_slope_of_coloured_noise_is_drawn_evenly(colours):
     assert 0.5 * drawn < beside < drawn
 
 
-def test_coloured_noise_is_flat_where_nothing_is_heard(colours):
+def test_coloured_noise_is_flat_below_the_audible_range(colours):
     ratio = 10 * np.log10(colours[:, 4:22].mean(axis=1) / colours[:, 24:42].mean(axis=1))
     # f^-1/2, the mean slope, would make it 20 log10(33 / 13) / 2 = 4 dB.
     assert np.mean(ratio) == pytest.approx(0.0, abs=0.4)

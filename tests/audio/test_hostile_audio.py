@@ -42,7 +42,7 @@ def noise(seconds: int, seed: int = 1) -> np.ndarray:
 
 
 def test_a_bomb_is_cut_off_in_proportion_to_its_size():
-    """Whatever comes out of a file is bounded by what went in; a long recording of nothing much still passes."""
+    """Decoded audio is bounded in proportion to the size of the file; a long recording of near silence still passes."""
     bomb = hostile.flac_bomb(400)
     decoded = 0
     with open_audio(io.BytesIO(bomb)) as audio, pytest.raises(AudioError, match="decompression bomb"):

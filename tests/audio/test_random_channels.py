@@ -107,12 +107,12 @@ def test_an_equaliser_joins_gains_within_its_range_by_lines(most_db):
 
 
 def crossing(frequencies: np.ndarray, values: np.ndarray) -> float:
-    """Where ``values`` that rise reach one half."""
+    """Position at which rising ``values`` reach one half."""
     return float(np.interp(0.5, values, frequencies))
 
 
 def edges_of(frequencies: np.ndarray, response: np.ndarray) -> tuple[float, float]:
-    """Where the response is one half, below and above 1 kHz, which is in every band."""
+    """Frequencies below and above 1 kHz, which is in every band, at which the response is one half."""
     top = 1_000
     assert response[top] > 0.99
     return crossing(frequencies[:top], response[:top]), crossing(frequencies[top:][::-1], response[top:][::-1])
@@ -155,7 +155,7 @@ def test_the_end_does_not_come_round_to_the_start(channel):
 
 
 def by_file(samples: np.ndarray, path: Path, codec: tuple[str, str]) -> np.ndarray:
-    """What a file of libsndfile has of ``samples`` at 8 kHz, cut to 16 bits."""
+    """Samples that libsndfile reads from a file to which it wrote ``samples`` at 8 kHz, rounded to 16 bits."""
     soundfile.write(path, (samples * 2.0**15).astype(np.int16), 8_000, format=codec[0], subtype=codec[1])
     return soundfile.read(path)[0][: len(samples)]
 
@@ -190,7 +190,7 @@ def test_codecs_distort_as_much_as_they_are_known_to(spoken, coded_speech):
 
 
 def test_a_codec_ends_at_the_telephone_band():
-    """What an 8 kHz line cannot carry is gone, and coded with nothing of it."""
+    """Sound that an 8 kHz line cannot carry is removed, and has no effect on the coding."""
     for seed in range(10):
         assert rms(middle(random_codec(tone(6_000), RATE, random(seed)))) < 1e-3
 

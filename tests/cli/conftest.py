@@ -1,4 +1,4 @@
-"""What tests of evaluations share: claims on the session's store, and their evaluation by the command."""
+"""Fixtures for tests of evaluations: claims on the session's store, and their evaluation by the command."""
 
 from __future__ import annotations
 

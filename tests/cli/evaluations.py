@@ -1,4 +1,4 @@
-"""What a folder with an evaluation holds: its files and pictures."""
+"""Contents of a folder with an evaluation: its files and pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What new users try first and get wrong: each answer names the thing, the rule or the way on, in one line."""
+"""Mistakes of new users: each answer names the thing, the rule or the way on, in one line."""
 
 from __future__ import annotations
 

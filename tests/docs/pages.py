@@ -35,7 +35,7 @@ class Block:
 
     @property
     def excuses(self) -> dict[str | None, str]:
-        """Reasons by what the lines hold that are not run; None stands for the whole block."""
+        """Reasons why lines are not run, by the text that marks these lines; None stands for the whole block."""
         return {m["where"]: m["reason"] for comment in self.comments if (m := NOT_RUN.fullmatch(comment))}
 
     @property

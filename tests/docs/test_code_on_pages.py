@@ -143,7 +143,7 @@ def prepared(tmp_path_factory, demo) -> Prepared:
 
 
 def environment() -> dict[str, str]:
-    """That of a reader whose installed command is this checkout's."""
+    """Environment of a reader whose installed command is this checkout's."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
 

@@ -1,4 +1,4 @@
-"""More recordings of speakers who are enrolled: what becomes of what was kept of them, and of everybody else."""
+"""More recordings of enrolled speakers: the effect on what the store kept of them, and on everybody else."""
 
 from __future__ import annotations
 

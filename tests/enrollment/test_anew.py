@@ -48,7 +48,7 @@ def test_a_grown_store_becomes_that_of_one_enrollment(path, grown, store, record
     Store(path).check()
 
 
-def test_settings_may_be_others(path, recordings, voices, tiny_with):
+def test_enrolling_anew_may_change_the_settings(path, recordings, voices, tiny_with):
     config = tiny_with("codebook.centroids=20")
     model = enroll(path, {name: recordings[name] for name in voices}, config, anew=True).model
     assert {one.centroids for one in model.speakers} == {20}
@@ -57,7 +57,7 @@ def test_settings_may_be_others(path, recordings, voices, tiny_with):
 @pytest.mark.parametrize(
     "fewer", ["machines.cohort=all", "duplicate_audio.keep=false", 'machines.kinds=["supervector","one_class"]']
 )
-def test_nothing_of_the_settings_before_stays(tmp_path, recordings, voices, tiny_with, fewer):
+def test_enrolling_anew_keeps_no_array_of_earlier_settings(tmp_path, recordings, voices, tiny_with, fewer):
     path, everybody = tmp_path / "s", {name: recordings[name] for name in voices}
     enroll(path, {name: recordings[name] for name in voices[:3]}, tiny_with("machines.cohort=1"))
     system = "scoring.system=supervector_rival"
@@ -69,7 +69,7 @@ def test_nothing_of_the_settings_before_stays(tmp_path, recordings, voices, tiny
     assert remove_speaker(path, voices[0]).names == voices[1:]
 
 
-def test_trials_of_the_users_own_go(path, recordings, voices, demo):
+def test_enrolling_anew_erases_own_trials(path, recordings, voices, demo):
     names = [f"{name}/{file.name}" for name in voices for file in (demo / "verify" / name).glob("*.flac")]
     trials = [Trial(claim, name, name.startswith(f"{claim}/")) for name in names for claim in voices]
     assert calibrate(path, trials, demo / "verify").model.fitted_to == OWN

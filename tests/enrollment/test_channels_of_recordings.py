@@ -58,7 +58,7 @@ def test_two_channels_of_the_same_files_are_two_speakers(tmp_path, calls, alone,
     assert_same(report.model, enroll(tmp_path / "files", files, tiny).model)
 
 
-def test_what_is_new_is_told_by_the_channel(tmp_path, calls, tiny):
+def test_new_recordings_are_told_from_enrolled_ones_by_channel(tmp_path, calls, tiny):
     first, both = (
         {name: of_channel(name, paths, channel) for channel, name in enumerate(NAMES, start=1)}
         for paths in (calls[:-1], calls)

@@ -1,4 +1,4 @@
-"""Enrollment end to end on real recordings: who gets in, who is told why not, and what the store says of them."""
+"""Enrollment end to end on real recordings: who is enrolled, who is refused and why, and the store's record."""
 
 from __future__ import annotations
 

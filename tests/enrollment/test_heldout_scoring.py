@@ -167,7 +167,7 @@ def test_trials_of_speakers_scored_together_are_those_of_each_alone(monkeypatch,
                 np.testing.assert_allclose(made.scores[name], scores, atol=1e-5, err_msg=name)
 
 
-def test_no_trials_hold_the_systems_of_those_that_follow():
+def test_an_empty_set_of_trials_has_the_systems_of_those_joined_to_it():
     made = scoring(3)
     trials = made.score(1, [spoken(1, 9)])[0]
     assert len(made.none()) == 0
@@ -251,7 +251,7 @@ def test_outsiders_meet_machines_trained_without_them_and_are_nobodys_rival(abse
 
 
 def test_outsiders_are_harder_to_reject_than_rivals():
-    """Why false claims are tried both ways."""
+    """This is why false claims are tried both ways."""
     made, known, unknown = scoring(4), [], []
     for speaker in range(4):
         for seed in range(20, 26):

@@ -74,7 +74,7 @@ def test_speakers_of_a_narrower_band_than_most_are_named(tmp_path, wide_band, na
         named("together", {"later": narrow[first]}, quality=refusing)
 
 
-def test_who_is_enrolled_later_and_who_says_so_keep_the_rate(tmp_path, wide_band, narrow, config, tiny_with):
+def test_later_enrollments_keep_the_rate_and_one_anew_chooses_it(tmp_path, wide_band, narrow, config, tiny_with):
     first, second, third = VOICES
     path = tmp_path / "s"
     enroll(path, {first: narrow[first]}, config)

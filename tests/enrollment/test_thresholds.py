@@ -317,7 +317,7 @@ def decisions_of(model: SpeakerModel, system: str, files: list[Path]) -> list[st
 def test_with_the_only_rival_removed_a_speaker_is_recognised_or_a_threshold_asked_for(
     tmp_path, recordings, tiny_with, heard
 ):
-    """A score without rivals has another meaning than one with them: theirs gives no threshold for it."""
+    """Scores without rivals and with rivals have different meanings: the latter give no threshold for the former."""
     # Features whose one-class machines tell these two voices apart: without rivals no other machine speaks.
     settings = tiny_with("features.kind=lpcc", "features.order=12", "machines.sigma=0.5")
     enroll(tmp_path / "s", {name: recordings[name] for name in ("anna", "ivan")}, settings)
@@ -328,7 +328,7 @@ def test_with_the_only_rival_removed_a_speaker_is_recognised_or_a_threshold_aske
 
 
 def test_a_speaker_alone_has_no_threshold_until_one_is_given(alone, heard):
-    """Whoever was never compared with anybody else is neither accepted nor rejected."""
+    """A speaker who was never compared with anybody else is neither accepted nor rejected."""
     for system in SYSTEMS:
         for policy in (DefaultThreshold(), FalseAcceptRate(0.01)):
             with pytest.raises(MetricError, match="enroll more speakers"):

@@ -209,7 +209,7 @@ def test_normalised_machines_and_gmms_are_made_of_joined_utterances_less_their_m
         np.testing.assert_allclose(own[PITCH.array], shares, rtol=1e-6)
 
 
-def test_machines_by_which_held_out_utterances_are_scored_have_nothing_of_them(recordings, tiny_with):
+def test_machines_that_score_held_out_utterances_were_not_trained_on_them(recordings, tiny_with):
     """They are the same arrays whatever was held out: each speaker's own last utterances, or another's."""
     config, workers = tiny_with('augmentation.kinds=["telephone"]'), LocalThreads(1)
     some = {name: recordings[name][:5] for name in ("anna", "ivan", "lars")}
@@ -259,7 +259,7 @@ AUGMENTED = ('augmentation.kinds=["telephone", "babble"]',)
     [(PSEUDO, SUPERVECTOR), (AUGMENTED, NORMALISED_SUPERVECTOR)],
     ids=["pseudo-speakers", "augmented"],
 )
-def test_they_change_supervector_machines_and_no_others(store, enrolled_with, overrides, kind, voices, heard):
+def test_pseudo_speakers_and_versions_change_one_kind_of_machine(store, enrolled_with, overrides, kind, voices, heard):
     model, plain = enrolled_with(*overrides), Store(store).load()
     assert_same_frame_machines(model, plain)
     for name in ("trials.score.rpoao", "trials.frames"):

@@ -1,4 +1,4 @@
-"""What tests of lists share: a list of any text, written to a file."""
+"""Fixture for tests of lists: a list of any text, written to a file."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_claims_on_people_who_could_not_be_enrolled_count_as_failures_to_enroll(
 
 
 @pytest.mark.parametrize(("name", "rule"), [("anna", "'anna' is enrolled in"), ("99", "got none for '99'")])
-def test_a_name_not_enrolled_that_is_or_that_nobody_claims_is_refused(opened, trial_list, demo, name, rule):
+def test_not_enrolled_takes_neither_enrolled_names_nor_names_that_nobody_claims(opened, trial_list, demo, name, rule):
     with pytest.raises(InputError, match=rf"^not enrolled: .*{rule}"):
         assess(opened, trial_list, demo, systems=["poar"], not_enrolled=[name])
 

@@ -107,7 +107,7 @@ def test_a_segment_that_stands_for_two_is_refused(opened, call):
         assess(opened, [TWO[0], Trial("ivan", "call.wav", False)], call.parent)
 
 
-def test_a_side_of_one_side_is_refused(opened, call):
+def test_a_second_channel_of_a_pipe_that_gives_the_first_alone_is_refused(opened, call):
     (call.parent / "wav.scp").write_text(f"call.wav sph2pipe -f wav -p -c 1 {call} |\n")
     with pytest.raises(InputError, match=r"channel 2 of 'call\.wav' is wanted, but .* channel 1 of .*call\.wav;"):
         assess(opened, TWO, call.parent)

@@ -269,7 +269,7 @@ def memory(tmp_path) -> DuplicateMemory:
     return DuplicateMemory(tmp_path / "f")
 
 
-def test_what_was_added_is_known_for_its_speaker_newest_first_to_its_owner_alone(memory, opened):
+def test_fingerprints_are_kept_by_speaker_newest_first_and_readable_by_the_owner_only(memory, opened):
     first, second = fingerprint_of(take(1)), fingerprint_of(take(2))
     memory.add(opened, "anna", np.zeros(100, dtype=np.uint32))  # of silence
     assert memory.known(opened, "anna") == []
@@ -283,7 +283,7 @@ def test_what_was_added_is_known_for_its_speaker_newest_first_to_its_owner_alone
     assert b"anna" not in memory.path.read_bytes()
 
 
-def test_of_who_is_removed_nothing_is_left_and_nothing_is_added_any_more(memory, copied):
+def test_nothing_of_a_removed_speaker_is_left_or_added(memory, copied):
     before, prints = Store(copied).load(), fingerprint_of(take(1))
     assert memory.keep_enrolled(before) == 0
     assert not memory.path.exists()
@@ -297,7 +297,7 @@ def test_of_who_is_removed_nothing_is_left_and_nothing_is_added_any_more(memory,
     assert len(memory.known(rest, "ivan")) == 1
 
 
-def test_no_removal_comes_between_the_look_at_who_is_enrolled_and_what_is_added(memory):
+def test_the_memory_is_locked_between_checking_the_speaker_and_adding(memory):
     with (
         memory._opened(create=True),
         closing(sqlite3.connect(memory.path, timeout=0)) as another,

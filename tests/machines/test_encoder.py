@@ -23,7 +23,7 @@ def settings(tmp_path) -> EmbeddingConfig:
 
 
 def embedding_by_hand(window: np.ndarray) -> np.ndarray:
-    """What the network makes of a window: mean over frames of tanh(x W), of length 1."""
+    """The network's embedding of a window: mean over frames of tanh(x W), of length 1."""
     made = np.tanh((window - window.mean(axis=0)) @ WEIGHTS).mean(axis=0)
     return made / np.linalg.norm(made)
 

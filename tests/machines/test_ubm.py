@@ -39,7 +39,7 @@ def test_responsibilities_of_frames_far_from_every_component_are_finite_and_sum_
 
 
 @given(distance=st.floats(0.0, 1e3), precision=st.sampled_from([np.float32, np.float64]))
-def test_posteriors_are_no_numbers_that_slow_a_processor_down(distance, precision):
+def test_responsibilities_are_never_subnormal(distance, precision):
     share = space_of(1).responsibilities(np.array([[distance, -distance, distance]], dtype=precision))
     assert share.dtype == precision
     assert share.min() >= np.finfo(precision).tiny
@@ -109,7 +109,7 @@ def test_a_constant_of_the_channel_is_gone_from_normalised_statistics_and_not_fr
         assert np.allclose(plain, shifted, atol=1e-5) == is_gone or abs(channel) < 1e-4
 
 
-def test_vector_believes_an_offset_by_half_at_as_many_frames_as_its_relevance():
+def test_an_offset_is_halved_where_there_are_as_many_frames_as_the_relevance():
     space = space_of(4, components=1, relevance=5.0)
     frame = space.centre + space.scale * (space.means[0] + 2.0 * np.sqrt(space.variances[0]))
     for count, believed in ((0, 0.0), (5, 0.5), (15, 0.75), (100_000, 1.0)):

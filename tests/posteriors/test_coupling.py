@@ -73,7 +73,7 @@ def coupled(r: list[list[Decimal]]) -> list[Decimal]:
 
 
 def votes(f: np.ndarray) -> list[int]:
-    """Who wins the pairwise votes, a half for a margin of zero: everybody with the most of them."""
+    """Speakers with the most pairwise votes, a margin of zero giving half a vote to each."""
     won = [sum(np.sign(f[i, j]) for j in range(len(f)) if j != i) for i in range(len(f))]
     return [i for i in range(len(f)) if won[i] == max(won)]
 

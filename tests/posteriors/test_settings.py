@@ -1,4 +1,4 @@
-"""What posteriors and classifiers say to settings and arrays of the wrong type: a FitError that names them, always."""
+"""Posteriors and classifiers with settings and arrays of the wrong type: always a FitError that names them."""
 
 from __future__ import annotations
 

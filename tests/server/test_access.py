@@ -1,4 +1,4 @@
-"""Who may come in: hosts, origins, tokens, scopes and paths, the headers of answers, and services that cannot start."""
+"""Access control: hosts, origins, tokens, scopes and paths, the headers of answers, and services that cannot start."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ INCLUDED = sorted(BUILD["targets"]["wheel"]["force-include"])
 
 
 def is_sent(path: str) -> bool:
-    """Whether .dockerignore lets ``path`` into the context: the last line for it or a folder above decides."""
+    """Return True if .dockerignore lets ``path`` into the context: the last line for it or a folder above decides."""
     sent = True
     for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").split():
         above = [str(one) for one in (PurePosixPath(path), *PurePosixPath(path).parents)]

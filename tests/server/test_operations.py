@@ -1,4 +1,4 @@
-"""What operators see: identification, audit log, log lines, what is counted, evaluations of another revision."""
+"""Operation of a service: identification, audit log, log lines, metrics, evaluations of another revision."""
 
 from __future__ import annotations
 

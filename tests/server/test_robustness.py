@@ -1,4 +1,4 @@
-"""What a service loses beside another one, without room, when the clock jumps, and among ten thousand speakers."""
+"""Services lose nothing: beside another one, without disk space, when the clock jumps, with ten thousand speakers."""
 
 from __future__ import annotations
 

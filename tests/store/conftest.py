@@ -1,4 +1,4 @@
-"""What tests of the store share: stores of three and of five speakers, made once, and copies of them."""
+"""Fixtures for tests of the store: stores of three and of five speakers, made once, and copies of them."""
 
 from __future__ import annotations
 

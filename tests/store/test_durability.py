@@ -1,4 +1,4 @@
-"""What is left of a store when its writer is killed, the power fails, the disk is full or may not be written to."""
+"""State of a store after its writer is killed, the power fails, the disk is full or may not be written to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store and an export keep of a person: everything that docs/privacy.md says, no name elsewhere and no audio."""
+"""Data of a person in a store and an export: everything that docs/privacy.md says, no name elsewhere and no audio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the audit log share: without a key, and with one."""
+"""Fixture for tests of the audit log: without a key, and with one."""
 
 from __future__ import annotations
 

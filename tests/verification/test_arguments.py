@@ -1,4 +1,4 @@
-"""What the public names say to arguments of the wrong type: a typed error that names the argument, before any work."""
+"""Public names with arguments of the wrong type: a typed error that names the argument, before any work."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def verified(verifier: Verifier, samples: np.ndarray, rate: int) -> Update:
 
 
 def measured(features: FeatureSettings, rate: int, *parts: np.ndarray) -> SpeechMeter:
-    """What a front end measures of the speech in ``parts``, one after another."""
+    """Measurements of a front end on the speech in ``parts``, one after another."""
     meter = SpeechMeter(features)
     front_end = FrontEnd(features, rate, meter=meter)
     for part in parts:

@@ -148,7 +148,7 @@ def test_a_channel_that_is_not_there_is_an_error(opened, call, alone, sides):
 
 
 def outcomes(verifier: Verifier, path: Path) -> list[Update]:
-    """Of the file, of its samples in one, and in pieces of 20 ms."""
+    """Outcomes for the file, for its samples at once, and for its samples in pieces of 20 ms."""
     samples, rate = soundfile.read(path)
     stream = verifier.stream(rate)
     for at in range(0, len(samples), 160):

@@ -1,4 +1,4 @@
-"""What users of the library call first and get wrong: a typed error in one line that says what was expected."""
+"""First mistakes of library users: a typed error in one line that says what was expected."""
 
 from __future__ import annotations
 
