@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -45,17 +46,14 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
     copy = Path(copy)
     try:
         part = beside(copy, ".part", prefix=".")
-        if copy.exists():
-            raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
-        if log := next((log for log in logs_of(copy) if log.exists()), None):
-            raise StoreError(f"{log}: the log of a store that was here would change the copy; move it to that store")
+        _check_new(copy)
         with suppress(FileNotFoundError):
             part.unlink()  # of a backup that was killed
         part.touch(mode=0o600, exist_ok=False)
         try:
             _copy(Store(store, key=key), part)
             Store(part, key=key).check()
-            copy.touch(mode=0o600, exist_ok=False)  # never another's file
+            _check_new(copy)  # once more, after the time that copying took
             part.replace(copy)
         finally:
             part.unlink(missing_ok=True)
@@ -83,8 +81,8 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     Raises
     ------
     StoreError, StoreBusyError
-        For a backup that is damaged or a later state than the store, and for a store that is damaged, which is left as
-        it is, or that somebody writes to.
+        For a backup that is damaged, of another store, or a later state than the store, and for a store that is
+        damaged, which is left as it is, or that somebody writes to.
 
     Examples
     --------
@@ -106,7 +104,12 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     except StoreFormatError as error:
         logs = " and ".join(log.name for log in logs_of(Path(store)))
         raise StoreFormatError(f"{error}; to restore here, move it away first, with {logs} beside it") from None
-    if kept.identity == there.identity and kept.revision > there.revision:
+    if kept.identity != there.identity:
+        raise StoreError(
+            f"{copy}: a backup of another store ({kept.identity}) than {store} ({there.identity}); to have it here,"
+            " move that store away first"
+        )
+    if kept.revision > there.revision:
         raise StoreError(
             f"{copy}: the backup has revision {kept.revision}, and the store {store} an earlier one ({there.revision});"
             " are the two exchanged? If not, move the store away first"
@@ -114,6 +117,14 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     present = {speaker.id for speaker in there.speakers}
     _copy(backup, Path(store))
     return tuple(speaker.name for speaker in kept.speakers if speaker.id not in present)
+
+
+def _check_new(copy: Path) -> None:
+    """Raise StoreError where a file has the name of the ``copy``, or would be its log."""
+    if os.path.lexists(copy):
+        raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
+    if log := next((log for log in logs_of(copy) if log.exists()), None):
+        raise StoreError(f"{log}: the log of a store that was here would change the copy; move it to that store")
 
 
 def _refuse_busy(status: int, path: Path) -> None:
