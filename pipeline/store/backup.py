@@ -140,4 +140,5 @@ def _copy(store: Store, path: Path) -> None:
         target.execute("PRAGMA synchronous = FULL")
         target.execute("PRAGMA secure_delete = ON")
         source.backup(target, progress=lambda status, *_: _refuse_busy(status, path))
+        target.execute("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
