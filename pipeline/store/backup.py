@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from pipeline.errors import StoreError, StoreFormatError, StoreMissingError
@@ -47,8 +47,7 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
     try:
         part = beside(copy, ".part", prefix=".")
         _check_new(copy)
-        with suppress(FileNotFoundError):
-            part.unlink()  # of a backup that was killed
+        _remove(part)  # of a backup that was killed
         part.touch(mode=0o600, exist_ok=False)
         try:
             _copy(Store(store, key=key), part)
@@ -56,7 +55,7 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
             _check_new(copy)  # once more, after the time that copying took
             part.replace(copy)
         finally:
-            part.unlink(missing_ok=True)
+            _remove(part)
         sync_folder(copy.parent)
     except OSError as error:
         raise StoreError(f"{copy}: no backup can be made here: {obstacle(copy, error)}") from None
@@ -125,6 +124,12 @@ def _check_new(copy: Path) -> None:
         raise StoreError(f"{copy}: a backup is a new file, and there is one; name another, or remove it")
     if log := next((log for log in logs_of(copy) if log.exists()), None):
         raise StoreError(f"{log}: the log of a store that was here would change the copy; move it to that store")
+
+
+def _remove(part: Path) -> None:
+    """Remove the file of a backup that is not complete, and its logs, which a full disk leaves."""
+    for path in (part, *logs_of(part)):
+        path.unlink(missing_ok=True)
 
 
 def _refuse_busy(status: int, path: Path) -> None:

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 import pytest
-from hostile import soon
+from hostile import content_of, soon
 from populations import NAMES, add
 
 from pipeline.enrollment.removal import remove_speaker
@@ -95,6 +95,17 @@ def test_a_backup_that_is_killed_leaves_no_file_of_its_name(copied, tmp_path):
     assert not copy.exists()
     assert backup_store(copied, copy).names == Store(copied).load().names
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == [copy.name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_backup_without_room_leaves_nothing(copied, tmp_path):
+    room = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))"
+    words = (sys.executable, "-c", f"{room}; from pipeline.cli.main import main; main()", "store", "backup")
+    there = content_of(tmp_path)
+    ended = subprocess.run((*words, str(copied), str(tmp_path / "b")), check=False, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "is the disk full?" in ended.stderr
+    assert content_of(tmp_path) == there
 
 
 def _rename_and_be_killed(store) -> None:
