@@ -23,6 +23,7 @@ from pipeline.cli.options import (
     StoreArgument,
     Wait,
     in_turn,
+    logged_store,
     opened_log,
 )
 from pipeline.cli.terminal import cores, print_json, print_line, print_note, print_table, progress_bar
@@ -67,7 +68,7 @@ def calibrate(
 
     audit = opened_log(log, log_key)
     if trials is None:
-        model = in_turn(store, wait, lambda: reset_calibration(store))
+        model = in_turn(store, wait, lambda: reset_calibration(logged_store(store, audit)))
         if audit is not None:
             record_reset(audit, model)
         if as_json:
@@ -79,7 +80,7 @@ def calibrate(
     with progress_bar(quiet=as_json) as advance:
         write = partial(
             calibrate_store,
-            store,
+            logged_store(store, audit),
             claims,
             Recordings(root, {}) if trials.is_dir() else root,
             channel=channel,

@@ -85,13 +85,15 @@ def demo(
 
 def remove_earlier(store: Path) -> None:
     """Remove the store of an earlier demo, and mark its folder as a demo's; raises InputError for anybody else's."""
+    from pipeline.store.connection import logs_of
+
     mark = store.parent / "babble"
     if store.exists() and not mark.is_dir():
         raise InputError(f"{store}: a demo replaces its own store only, and no demo made this one; use another --out")
     make_folder(store.parent)
     make_folder(mark)
-    for end in ("", "-wal", "-shm"):
-        store.with_name(f"{store.name}{end}").unlink(missing_ok=True)
+    for path in (store, *logs_of(store)):
+        path.unlink(missing_ok=True)
 
 
 def print_rates(tables: dict[str, dict[str, Any]]) -> None:

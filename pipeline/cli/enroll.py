@@ -29,6 +29,7 @@ from pipeline.cli.options import (
     Wait,
     in_turn,
     logged_failures,
+    logged_store,
     read_settings,
     workers_of,
 )
@@ -124,7 +125,7 @@ def enroll(
     ):
         write = partial(
             enroll_speakers,
-            store,
+            logged_store(store, audit),
             dataclasses.replace(corpus, speakers=speakers),
             settings,
             role="background" if background else "speaker",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.machines.workers import Workers
     from pipeline.metrics import OperatingPoint
+    from pipeline.store.store import Store
     from pipeline.verification.audit import AuditLog
 
 T = TypeVar("T")
@@ -232,6 +233,13 @@ def opened_log(log: Path | None, key_file: Path | None) -> AuditLog | None:
     return open_log(log, key_file)
 
 
+def logged_store(path: Path, audit: AuditLog | None) -> Store:
+    """Return the store at ``path``, in which no change is made that ``audit``, if there is one, cannot record."""
+    from pipeline.store.store import Store
+
+    return Store(path, before_commit=None if audit is None else audit.check_writable)
+
+
 @contextmanager
 def logged_failures(
     log: Path | None, key_file: Path | None, event: str, names: Iterable[str]
@@ -246,7 +254,7 @@ def logged_failures(
     try:
         yield audit
     except VoiceclaimError as error:
-        if audit is None:
+        if audit is None or isinstance(error, AuditError):
             raise
         try:
             record_failure(audit, event, names, error)

@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     complete_names,
     in_turn,
     logged_failures,
+    logged_store,
 )
 from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table, progress_bar
 
@@ -84,7 +85,7 @@ def remove(
     from pipeline.verification.audit_events import REMOVE, record_removal
 
     with logged_failures(log, log_key, REMOVE, [name]) as audit, progress_bar(quiet=as_json) as progress:
-        write = partial(remove_speaker, store, name, jobs=jobs or cores(), progress=progress)
+        write = partial(remove_speaker, logged_store(store, audit), name, jobs=jobs or cores(), progress=progress)
         rest = in_turn(store, wait, write)
     if audit is not None:
         record_removal(audit, rest, name)  # also forgets the audio that was accepted
@@ -113,11 +114,10 @@ def rename(
     Examples:
     - `voiceclaim speakers rename speakers.store anna anna.k --log changes.jsonl`
     """
-    from pipeline.store.store import Store
     from pipeline.verification.audit_events import RENAME, record_renaming
 
     with logged_failures(log, log_key, RENAME, [name]) as audit:
-        model = in_turn(store, wait, lambda: Store(store).rename(name, new_name))
+        model = in_turn(store, wait, lambda: logged_store(store, audit).rename(name, new_name))
     if audit is not None:
         record_renaming(audit, model, name, new_name)
     if as_json:

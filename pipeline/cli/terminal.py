@@ -48,7 +48,7 @@ def separate_output() -> None:
     # Help has characters that ASCII, and many other encodings, do not have.
     lenient = old.errors if old.encoding.lower() == "utf-8" else "backslashreplace"
     sys.stdout = os.fdopen(
-        os.dup(shown), "w", 1 if old.isatty() else -1, encoding=old.encoding, errors=lenient, newline=None
+        os.dup(shown), "w", 1 if old.isatty() else -1, encoding=old.encoding, errors=lenient, closefd=False
     )
     os.dup2(errors, shown)
 
@@ -67,9 +67,13 @@ def print_line(text: str) -> None:
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
             print_error(f"the output cannot be written: {error.strerror or error}")
-        # Python flushes again at exit, which must not fail a second time.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         raise SystemExit(2) from None
+
+
+def _discard(stream: TextIO) -> None:
+    """Discard what ``stream`` still holds: Python flushes again at exit, which must not fail a second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_error(problem: object) -> None:
@@ -81,8 +85,11 @@ def print_note(text: str, *, before: str = "") -> None:
     """Print an escaped note on the error output, apart from the results."""
     if sys.stderr is not None:
         start = coloured(before, "red", sys.stderr) if before else ""
-        sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
-        sys.stderr.flush()
+        try:
+            sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
+            sys.stderr.flush()
+        except OSError:  # a full disk, or a reader that is gone; the exit code stays what it is
+            _discard(sys.stderr)
 
 
 def print_skipped(skipped: Sequence[tuple[Path, str]]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 from pipeline.errors import StoreError, StoreFormatError, StoreMissingError
@@ -44,20 +45,16 @@ def backup_store(store: Path | str, copy: Path | str, *, key: Key = None) -> Spe
     copy = Path(copy)
     try:
         part = beside(copy, ".part", prefix=".")
-        if copy.exists():
-            raise StoreError(f"{copy}: a backup must be a new file, and this one exists; name another, or remove it")
-        if log := next((log for log in logs_of(copy) if log.exists()), None):
-            raise StoreError(f"{log}: the log of a store that was here would change the copy; move it to that store")
-        with suppress(FileNotFoundError):
-            part.unlink()  # left by a backup that was killed
+        _check_new(copy)
+        _remove(part)  # left by a backup that was killed
         part.touch(mode=0o600, exist_ok=False)
         try:
             _copy(Store(store, key=key), part)
             Store(part, key=key).check()
-            copy.touch(mode=0o600, exist_ok=False)  # never another's file
+            _check_new(copy)  # once more, after the time that copying took
             part.replace(copy)
         finally:
-            part.unlink(missing_ok=True)
+            _remove(part)
         sync_folder(copy.parent)
     except OSError as error:
         raise StoreError(f"{copy}: no backup can be made here: {obstacle(copy, error)}") from None
@@ -82,8 +79,8 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     Raises
     ------
     StoreError, StoreBusyError
-        If the backup is damaged or later than the store, or if the store is damaged or is being written to; the store
-        is left as it is.
+        If the backup is damaged, of another store or later than the store, or if the store is damaged or is being
+        written to; the store is left as it is.
 
     Examples
     --------
@@ -105,7 +102,12 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     except StoreFormatError as error:
         logs = " and ".join(log.name for log in logs_of(Path(store)))
         raise StoreFormatError(f"{error}; to restore here, move it away first, with {logs} beside it") from None
-    if kept.identity == there.identity and kept.revision > there.revision:
+    if kept.identity != there.identity:
+        raise StoreError(
+            f"{copy}: a backup of another store ({kept.identity}) than {store} ({there.identity}); to have it here,"
+            " move that store away first"
+        )
+    if kept.revision > there.revision:
         raise StoreError(
             f"{copy}: the backup has revision {kept.revision}, and the store {store} an earlier one ({there.revision});"
             " are the two exchanged? If not, move the store away first"
@@ -113,6 +115,20 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     present = {speaker.id for speaker in there.speakers}
     _copy(backup, Path(store))
     return tuple(speaker.name for speaker in kept.speakers if speaker.id not in present)
+
+
+def _check_new(copy: Path) -> None:
+    """Raise StoreError where a file has the name of the ``copy``, or would be its log."""
+    if os.path.lexists(copy):
+        raise StoreError(f"{copy}: a backup must be a new file, and this one exists; name another, or remove it")
+    if log := next((log for log in logs_of(copy) if log.exists()), None):
+        raise StoreError(f"{log}: the log of a store that was here would change the copy; move it to that store")
+
+
+def _remove(part: Path) -> None:
+    """Remove the file of a backup that is not complete, and its logs, which a full disk leaves."""
+    for path in (part, *logs_of(part)):
+        path.unlink(missing_ok=True)
 
 
 def _refuse_busy(status: int, path: Path) -> None:
@@ -128,4 +144,5 @@ def _copy(store: Store, path: Path) -> None:
         target.execute("PRAGMA synchronous = FULL")
         target.execute("PRAGMA secure_delete = ON")
         source.backup(target, progress=lambda status, *_: _refuse_busy(status, path))
+        target.execute("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
         target.execute("PRAGMA wal_checkpoint(TRUNCATE)")

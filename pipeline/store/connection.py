@@ -65,7 +65,7 @@ def status_of(path: Path) -> os.stat_result | None:
 
 def logs_of(path: Path) -> list[Path]:
     """Return the paths at which SQLite keeps changes that are not yet in the file at ``path``; they need not exist."""
-    return [path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-journal")]
+    return [Path(f"{path}{suffix}") for suffix in ("-wal", "-journal")]
 
 
 def find_or_make(path: Path) -> tuple[tuple[int, int] | None, bool]:
@@ -93,6 +93,6 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Connect to the file; one that this user cannot write to and nobody is writing to is opened as immutable."""
     real, mode = path.resolve(), "rw"
     if not writable and not (os.access(real, os.W_OK) and os.access(real.parent, os.W_OK)):
-        mode = "ro" if real.with_name(f"{real.name}-wal").exists() else "ro&immutable=1"
+        mode = "ro" if any(log.exists() for log in logs_of(real)) else "ro&immutable=1"
     uri = f"{real.as_uri()}?mode={mode}"
     return sqlite3.connect(uri, uri=True, timeout=_PATIENCE / 1000, isolation_level=None, check_same_thread=False)

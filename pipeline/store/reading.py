@@ -89,10 +89,13 @@ def _check_version(rows: Rows, about: Mapping[str, Any]) -> None:
 def _settings(rows: Rows, about: Mapping[str, Any]) -> tuple[Config, Calibrations]:
     """Return the settings and the calibrations in the store's row about itself; raises StoreFormatError."""
     try:
-        config = parse_config(json.loads(about["config"]), source=f"{rows.path}: config")
+        config = parse_config(json.loads(about["config"]), source="config")
         return config, Calibrations.from_json(json.loads(about["calibrations"]))
     except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StoreFormatError(f"{rows.path}: settings or calibrations cannot be read: {error}") from None
+        raise StoreFormatError(
+            f"{rows.path}: settings or calibrations cannot be read: {error}; if another version of this program made"
+            " the store, use that one, or enroll again"
+        ) from None
 
 
 def _speakers(rows: Rows) -> tuple[Speaker, ...]:

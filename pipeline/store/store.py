@@ -31,7 +31,7 @@ from pipeline.errors import (
 )
 from pipeline.machines.memory import keep_freed
 from pipeline.names import check_new_names, normal
-from pipeline.store.connection import find_or_make, inode_of
+from pipeline.store.connection import find_or_make, inode_of, logs_of
 from pipeline.store.keys import Key, key_in_use
 from pipeline.store.model import SpeakerModel
 from pipeline.store.reading import about_of, read_model
@@ -196,12 +196,12 @@ class Store:
         return about["identity"], about["revision"]
 
     def stamp(self) -> Stamp | None:
-        """Return numbers that change with the file or its log, without opening either; None if there is no store.
+        """Return numbers that change with the file or its logs, without opening any; None if there is no store.
 
         It is cheaper than ``state``, and may change although the model does not.
         """
         stamp: list[int] = []
-        for path in (self.path, Path(f"{self.path}-wal")):
+        for path in (self.path, *logs_of(self.path)):
             try:
                 status = path.stat()
             except (OSError, ValueError):

@@ -88,6 +88,15 @@ def test_output_that_cannot_be_written_is_said_so_once(monkeypatch, capsys):
     assert capsys.readouterr().err == "voiceclaim: the output cannot be written: No space left on device\n"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize("out", [subprocess.DEVNULL, None], ids=["errors", "both"])
+def test_an_error_that_cannot_be_written_is_not_taken_for_a_rejection(command, store, out):
+    with Path("/dev/full").open("w") as full:
+        words = [*command, "verify", str(store), "--claim", "nobody", "a.wav"]
+        done = subprocess.run(words, stdout=full if out is None else out, stderr=full, timeout=120, check=False)
+    assert done.returncode == 2
+
+
 @pytest.mark.parametrize(
     ("error", "last"),
     [

@@ -7,11 +7,15 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
+from hostile import content_of, soon
+from populations import NAMES, add
 
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import StoreBusyError, StoreError, StoreFormatError, StoreSealError
@@ -41,13 +45,24 @@ def test_a_restored_store_is_the_old_one_and_names_who_came_back(copied, tmp_pat
     expected = before.arrays[0]["fingerprints"].copy()
     remove_speaker(copied, "lars")
     reader = Store(copied).load()
-    assert restore_store(copy, copied) == ("lars",)
+    with soon(4.0):  # less than SQLite waits for readers
+        assert restore_store(copy, copied) == ("lars",)
     assert Store(copied).check().names == before.names
     np.testing.assert_array_equal(Store(copied).load().arrays[0]["fingerprints"], expected)
     assert reader.names == ("anna", "dexter", "ivan")  # a snapshot stays as it is
     np.testing.assert_array_equal(reader.arrays[0]["fingerprints"], expected)
     assert restore_store(copy, tmp_path / "new.store") == before.names
     assert Store(tmp_path / "new.store").check().revision == before.revision
+
+
+def test_a_store_is_not_replaced_by_the_backup_of_another(copied, tmp_path):
+    other, state = tmp_path / "other.store", Store(copied).state()
+    add(other, NAMES[:2])
+    with pytest.raises(StoreError, match=f"a backup of another store .* than {copied} .*move that store away first"):
+        restore_store(other, copied)
+    assert Store(copied).state() == state
+    copied.rename(tmp_path / "moved.store")
+    assert restore_store(other, copied) == NAMES[:2]
 
 
 def test_nothing_is_restored_over_a_writer_or_from_a_damaged_copy(copied, tmp_path):
@@ -64,6 +79,33 @@ def test_nothing_is_restored_over_a_writer_or_from_a_damaged_copy(copied, tmp_pa
     assert Store(copied).state() == state
     with pytest.raises(StoreError, match="no backup can be made here"):
         backup_store(copied, tmp_path / "nowhere" / "copy")
+
+
+def test_a_backup_that_is_killed_leaves_no_file_of_its_name(copied, tmp_path):
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    copy = tmp_path / "backup.store"
+    code = "import sys; from pipeline.store.backup import backup_store; backup_store(*sys.argv[1:])"
+    killed = ["-e", "trace=rename,renameat,renameat2", "-e", "inject=rename,renameat,renameat2:signal=KILL"]
+    words = ["strace", "-f", *killed, "-o", os.devnull, sys.executable, "-c", code, copied, copy]
+    done = subprocess.run(words, check=False, capture_output=True)
+    if b"ptrace" in done.stderr:
+        pytest.skip("strace may not trace here")
+    assert done.returncode == -signal.SIGKILL
+    assert not copy.exists()
+    assert backup_store(copied, copy).names == Store(copied).load().names
+    assert sorted(path.name for path in tmp_path.glob("*backup*")) == [copy.name]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
+def test_a_backup_without_room_leaves_nothing(copied, tmp_path):
+    room = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))"
+    words = (sys.executable, "-c", f"{room}; from pipeline.cli.main import main; main()", "store", "backup")
+    there = content_of(tmp_path)
+    ended = subprocess.run((*words, str(copied), str(tmp_path / "b")), check=False, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "is the disk full?" in ended.stderr
+    assert content_of(tmp_path) == there
 
 
 def _rename_and_be_killed(store) -> None:

@@ -233,7 +233,7 @@ def test_a_file_far_larger_than_its_rows_costs_no_memory_and_no_time(small, tmp_
 )
 def test_settings_of_a_store_that_break_a_rule_are_refused_by_their_key(three, section, key, value):
     hostile.edit_config(three, section, **{key: value})
-    with pytest.raises(StoreFormatError, match=rf"{three}: .*{section}"):
+    with pytest.raises(StoreFormatError, match=rf"{three}: .*config: {section}.* enroll again"):
         Store(three).load()
 
 

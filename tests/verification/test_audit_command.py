@@ -74,6 +74,23 @@ def test_a_log_that_cannot_be_written_does_not_hide_the_error(copied, demo, tmp_
     assert "the audit log cannot be written" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("speakers", "rename", "copy.store", "anna", "zoe"), ("speakers", "remove", "copy.store", "anna"),
+        ("enroll", "corpus", "--store", "copy.store"), ("calibrate", "copy.store", "--reset"),
+    ],
+    ids=lambda words: words[1],
+)  # fmt: skip
+def test_nothing_is_changed_that_cannot_be_logged(refused, copied, corpus_of, tmp_path, words):
+    corpus_of(hugo=8)
+    (tmp_path / "log").write_bytes(b"notes\n")
+    state = Store(copied).state()
+    said = refused(*words, "--log", "log")
+    assert said.count("its last line is not valid") == 1
+    assert Store(copied).state() == state
+
+
 def test_a_key_that_cannot_be_read_stops_a_change_before_it_is_made(copied, tmp_path):
     with pytest.raises(AuditError, match="the key cannot be read"):
         remove(copied, "anna", log=tmp_path / "log", log_key=tmp_path / "none")
