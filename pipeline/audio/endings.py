@@ -4,8 +4,8 @@ A FLAC file that is cut between two frames decodes without an error. Of other fo
 the samples that are there, with or without a remark. Programs that write into a pipe cannot know the length, and put a
 very large one into the header: it is ignored. The first frame of an MP3 file may hold the number of frames (Xing). An
 interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is checked.
-They search samples without a header for frames of MPEG audio, and find some: of layer I, in which nothing is recorded any
-more, or with most of the file between them.
+In samples without a header they find frames of MPEG audio: of layer I, in which nothing is recorded any more, or with
+most of the file between them.
 """
 
 from __future__ import annotations
