@@ -4,7 +4,8 @@ A FLAC file that is cut between two frames decodes without an error. For other f
 the samples present, with or without a remark. Programs that write into a pipe cannot know the length and put a very
 large one into the header, which is ignored here. The first frame of an MP3 file may hold the number of frames (Xing).
 An interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is
-checked.
+checked. In samples without a header, decoders find frames of MPEG audio: of layer I, which nothing records any more, or
+frames with most of the file between them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # the bit
 _MP3_COUNTS = re.compile(rb"\xff[\xe0-\xff].{7,40}?(?:Xing|Info)...([\x03\x07\x0b\x0f])(.{4})(.{4})", re.DOTALL)
 _MP3_MISCOUNTED = 2 * 1152  # samples: the first frame, which has no sound, may be counted too
 _MP3_UNCOUNTED = 2048  # bytes: some encoders count without the first frame, at most 1441, and tags follow the last
+_MP3_BYTES_A_SECOND = 96_000  # of a file: the highest rate, of layer II, is half of it
 _CHUNK = 2**16  # bytes
 _DAMAGED = "the file is damaged or cut short"
 
@@ -51,6 +53,14 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
     elif sound.format == "MP3":
         said, joined = _mp3_counts(source, int(sound.frames))
         slack = _MP3_MISCOUNTED
+        most = _MP3_UNCOUNTED + _MP3_BYTES_A_SECOND * position / sound.samplerate
+        size = source.seek(0, 2)
+        if (said is None and not head.startswith(b"ID3")) and (sound.subtype == "MPEG_LAYER_I" or size > most):
+            return (
+                f"its {size:,} bytes give {end} of {sound.subtype}: samples without a header, in which a decoder finds"
+                " MPEG frames? They get a header by ffmpeg -f s16le -ar 16000 -i FILE OTHER.wav (mulaw, alaw ...);"
+                " true MPEG audio is converted by ffmpeg -i FILE OTHER.wav"
+            )
     source.seek(place)
     if said is not None and position < said - slack:
         return f"it ends at {end}, and its header says {said / sound.samplerate:.3f} s; {_DAMAGED}"

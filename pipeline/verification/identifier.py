@@ -19,7 +19,7 @@ from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
 from pipeline.verification.claim_scorers import claim_scorers
 from pipeline.verification.identification import Candidate, Identification, IdentificationDecision
-from pipeline.verification.streamed_audio import StreamedAudio
+from pipeline.verification.streamed_audio import AudioStream, StreamedAudio, alone
 from pipeline.verification.verifier import UPDATE_MS, checked_update_ms
 
 Array = NDArray[np.float64]
@@ -191,7 +191,7 @@ class Identifier:
         return (shares / total, 0.0) if total > 1.0 or self.nobody == 0.0 else (shares, 1.0 - total)
 
 
-class IdentificationStream:
+class IdentificationStream(AudioStream):
     """One stream of audio in which a speaker is to be found: ``push`` any number of times, then ``close``."""
 
     def __init__(
@@ -208,6 +208,7 @@ class IdentificationStream:
         self._scores = identifier._scorer.start()
         self._last = self._look()
 
+    @alone
     def push(self, samples: ArrayLike) -> Identification:
         """Score more audio, once there are ``Identifier.update_ms`` of it, and return the speaker found so far.
 
@@ -219,6 +220,7 @@ class IdentificationStream:
             self._last = self._look()
         return replace(self._last, audio_seconds=self._audio.seconds)
 
+    @alone
     def feed(self, samples: ArrayLike) -> None:
         """Take more audio without a decision yet, as ``VerificationStream.feed``."""
         if self._last.closed:
@@ -229,10 +231,11 @@ class IdentificationStream:
 
     def close(self) -> Identification:
         """End the audio and return the outcome; a second call repeats it. Raises AudioError for cancelling channels."""
-        if not self._last.closed:
-            self._scores.push(self._audio.end())
-            self._last = self._look(closed=True)
-        return self._last
+        with self._audio.in_use:
+            if not self._last.closed:
+                self._scores.push(self._audio.end())
+                self._last = self._look(closed=True)
+            return self._last
 
     def _look(self, *, closed: bool = False) -> Identification:
         model, frames = self.identifier.model, self._scores.frames

@@ -16,13 +16,13 @@ from pipeline.scoring.decisions import Decision, State, Update
 from pipeline.scoring.sequential import check_frames
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
-from pipeline.verification.streamed_audio import StreamedAudio
+from pipeline.verification.streamed_audio import AudioStream, StreamedAudio, alone
 from pipeline.verification.verifier import Verifier
 
 WARN_SECONDS = 1.0  # of audio between two looks for warnings
 
 
-class VerificationStream:
+class VerificationStream(AudioStream):
     """One stream of audio for one claim: ``push`` any number of times, then ``close``.
 
     Any chunking of the same samples gives the same score within 1e-9, or 1e-6 where supervector machines and GMMs are
@@ -115,6 +115,7 @@ class VerificationStream:
         """
         return self.front_end.delay_ms + self.verifier.update_ms
 
+    @alone
     def push(self, samples: ArrayLike) -> Update:
         """Score more audio, and return the decision as it stands.
 
@@ -135,6 +136,8 @@ class VerificationStream:
         AudioError
             For samples that are not finite or beyond 2**32, arrays of another shape or type, a number of channels that
             differs from before, and a ``channel`` that the samples lack.
+        InputError
+            While another thread is pushing.
         StreamClosedError
             After ``close``.
         """
@@ -144,6 +147,7 @@ class VerificationStream:
             self._last = self._decide()
         return replace(self._last, audio_seconds=self._audio.seconds)
 
+    @alone
     def feed(self, samples: ArrayLike) -> None:
         """Take more audio without a decision: it is scored later, with more audio or at the end.
 
@@ -174,14 +178,15 @@ class VerificationStream:
         AuditError
             For a memory that cannot be read or written.
         """
-        if self._last.state is State.CLOSED:
+        with self._audio.in_use:
+            if self._last.state is State.CLOSED:
+                return self._last
+            self._score(self._audio.end())
+            if self._duplicates is not None:
+                self._duplicates.close()
+            self._last = self._decide(closed=True)
+            self._remember()
             return self._last
-        self._score(self._audio.end())
-        if self._duplicates is not None:
-            self._duplicates.close()
-        self._last = self._decide(closed=True)
-        self._remember()
-        return self._last
 
     def _score(self, speech: FeatureBlock) -> None:
         """Score frames; under a sequential test, only up to the frame that settles the claim."""

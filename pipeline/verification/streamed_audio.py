@@ -1,20 +1,31 @@
-"""Audio of a stream: mixed down, checked, measured, and collected until there is enough to analyse."""
+"""Audio of a stream: mixed down, checked, measured, and collected until there is enough to analyse.
+
+One thread at a time pushes audio into a stream, and no stream is copied.
+"""
 
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, Never, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.audio.downmix import Downmix, Mixed
 from pipeline.audio.streams import as_samples, check_samples
+from pipeline.errors import InputError
 from pipeline.features.frontend import FrontEnd
 from pipeline.features.stream import FeatureBlock, joined
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.audio_warnings import AudioMeter
 
 Array = NDArray[np.float64]
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+Stream = TypeVar("Stream", bound="AudioStream")
 
 # A score is a mean over all speech so far. After the first seconds, the audio that is analysed at once grows in
 # proportion to the speech, up to MOST_SECONDS: the audio not yet scored is always the same share of it.
@@ -42,7 +53,8 @@ class StreamedAudio:
     ) -> None:
         features = model.config.features
         rate = features.rate if rate is None else rate
-        self._where = where
+        self.where = where
+        self.in_use = threading.RLock()
         self._mix = Downmix(where, channel)
         self.meter = AudioMeter(model, rate, self._mix if mix is None else mix)
         self.front_end = FrontEnd(features, rate, where=where, meter=self.meter.speech)
@@ -64,9 +76,9 @@ class StreamedAudio:
 
     def take(self, given: ArrayLike) -> Array:
         """Keep a mono copy of ``given`` samples, since the caller's may change, and return it; raises AudioError."""
-        samples = as_samples(given, self._where, self._mix)
+        samples = as_samples(given, self.where, self._mix)
         first = self.front_end.samples + self._samples
-        check_samples(samples, self._where, rate=self.front_end.rate, first=first)
+        check_samples(samples, self.where, rate=self.front_end.rate, first=first)
         self._waiting.append(samples)
         self._samples += len(samples)
         return samples
@@ -85,3 +97,31 @@ class StreamedAudio:
         self._mix.check()
         # Joined, since scoring a few frames by themselves takes a twentieth of a claim's time.
         return joined([self.features(), self.front_end.flush()])
+
+
+class AudioStream:
+    """Base of the streams: they have no copies, which would take each other's audio."""
+
+    _audio: StreamedAudio
+
+    def __reduce_ex__(self, _protocol: Any) -> Never:
+        raise InputError(f"{self._audio.where}: a stream cannot be copied or pickled; make another one")
+
+
+def alone(method: Callable[Concatenate[Stream, Given], Result]) -> Callable[Concatenate[Stream, Given], Result]:
+    """Have a method that takes audio raise InputError while another thread uses the stream."""
+
+    @wraps(method)
+    def alone_in(stream: Stream, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        audio = stream._audio
+        if not audio.in_use.acquire(blocking=False):
+            raise InputError(
+                f"{audio.where}: one thread at a time pushes audio, and another one is at it: which came first is not"
+                " known; let one thread push it all, as from a queue.Queue"
+            )
+        try:
+            return method(stream, *given, **named)
+        finally:
+            audio.in_use.release()
+
+    return alone_in

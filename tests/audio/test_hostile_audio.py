@@ -173,6 +173,30 @@ def test_an_mp3_file_that_counts_more_frames_than_it_has_is_cut_short(mode, rate
             decode(io.BytesIO(data + other))
 
 
+def test_samples_without_a_header_that_hold_frames_of_mpeg_are_no_recording(heard):
+    """From anywhere in the first half on, so that enough follows for a score."""
+    speech, said = soundfile.read(heard("anna"), dtype="int16")[0], []
+    for quieter, coding in ((16, "<i2"), (1, ">i2")):
+        data = (speech // quieter).astype(coding).tobytes()
+        starts = [found.start() for found in re.finditer(rb"\xff[\xe2-\xf7\xfa-\xff]", data[: len(data) // 2])]
+        for start in starts[:300]:
+            with pytest.raises(AudioError) as refused:
+                decode(io.BytesIO(data[start:]))
+            said.append(str(refused.value))
+    found = [text for text in said if "samples without a header, in which a decoder finds MPEG frames?" in text]
+    assert {"MPEG_LAYER_I", "MPEG_LAYER_II"} <= {re.search(r"MPEG_LAYER_\w+", text)[0] for text in found}
+
+
+@pytest.mark.parametrize("seconds", [0.02, 1])
+def test_an_mp3_file_of_the_highest_rate_is_read_whatever_tags_it_has(seconds):
+    samples = noise(1)[: int(seconds * hostile.RATE)]
+    data = written(samples, "MP3", "MPEG_LAYER_III", 48_000, bitrate_mode="CONSTANT", compression_level=0.0)
+    uncounted = re.sub(rb"Xing|Info", b"none", data, count=1)
+    picture = b"ID3\x04\0\0\0\x7f\x7f\x7f" + bytes(2**21 - 1)
+    for kept in (data, uncounted, uncounted + b"TAG" + bytes(125), picture + data, picture + uncounted):
+        assert len(decode(io.BytesIO(kept))) >= len(samples)
+
+
 @pytest.mark.parametrize("count", [b"0", b"32000", b"16100", b"18000"])
 def test_a_sphere_file_is_read_whose_count_is_of_all_channels_or_miscounted(count):
     """A recorder into a pipe cannot know the count; some programs multiply it by the channels."""

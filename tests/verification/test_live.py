@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import math
 import os
+import pickle
 import random
 import re
 import signal
@@ -13,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -30,10 +33,41 @@ from pipeline.config import Config, FeatureSettings
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import AudioError, EnrollmentRefusedError, InputError, NotEnoughSpeechError, SpeakerExistsError
 from pipeline.store.store import Store
+from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
 
 pty = pytest.importorskip("pty")  # not on Windows
 COLUMNS = 100
+
+
+@pytest.mark.parametrize("make", [Verifier, Identifier])
+def test_a_stream_takes_audio_from_one_thread_at_a_time_and_has_no_copies(store, heard, make):
+    model = Store(store).load()
+    stream = (Verifier(model, "anna") if make is Verifier else Identifier(model)).stream(8000)
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(InputError, match=r": a stream cannot be copied or pickled"):
+            copied(stream)
+    chunks = iter(np.array_split(np.tile(soundfile.read(heard("anna"))[0], 5), 2000))
+    taking, refused, taken = threading.Lock(), [], []
+
+    def push() -> None:
+        while True:
+            with taking:
+                chunk = next(chunks, None)
+            if chunk is None:
+                return
+            try:
+                stream.push(chunk)
+                taken.append(len(chunk))
+            except InputError as error:
+                refused.append(str(error))
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(push) for _ in range(8)]:
+            done.result()
+    assert all(": one thread at a time pushes audio" in text for text in refused)
+    assert refused
+    assert stream.close().audio_seconds == pytest.approx(sum(taken) / 8000)
 
 
 def on_a_terminal(words: list[str], data: bytes, *, cwd: Path, out: bool = True) -> tuple:
