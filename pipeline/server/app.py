@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from anyio import to_thread
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -38,6 +39,9 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        # One thread for Starlette's files, which never ends: see ``started_threads``.
+        to_thread.current_default_thread_limiter().total_tokens = 1
+        await to_thread.run_sync(lambda: None)
         started()
         with suppress(asyncio.CancelledError):  # by a second Ctrl-C, which uvicorn would log as a traceback
             yield
