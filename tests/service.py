@@ -94,7 +94,10 @@ def running(
         finally:
             if process.poll() is None:
                 process.terminate()
-                process.wait(60)
+                try:
+                    process.wait(60)
+                finally:
+                    process.kill()  # one that hangs fails its test, and not the whole run
 
 
 def evaluated(folder: Path, **scores: tuple[np.ndarray, np.ndarray]) -> Path:

@@ -106,7 +106,7 @@ class Downmix:
         if self._mono_power < _CANCELLED * self._power:
             raise AudioError(
                 f"{self._where}: the channels cancel each other, and nothing is left of their mean; one of them is"
-                " inverted: give one channel alone (--channel N)"
+                " inverted: give one channel alone: --channel N (channel=N)"
             )
 
 

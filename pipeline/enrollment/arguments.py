@@ -80,8 +80,8 @@ def check_names(
     if doubles := sorted(taken & set(speakers)):
         raise SpeakerExistsError(
             f"{store}: enrolled already: {', '.join(map(repr, doubles[:5]))}"
-            f"{' ...' if len(doubles) > 5 else ''}; add to them (enroll --add, add=True), remove them first, or"
-            " leave them out"
+            f"{' ...' if len(doubles) > 5 else ''}; add to them (enroll --add, add=True, or PUT at a service), remove"
+            " them first, or leave them out"
         )
     enrolled = [] if known is None else [speaker.name for speaker in known.speakers]
     check_new_names(sorted(set(speakers) - set(enrolled)), enrolled)

@@ -151,7 +151,7 @@ def _duplicates(settings: ChecksConfig, newcomers: Sequence[NewSpeaker], known: 
         for one, other in (pair, pair[::-1]):
             if recordings[one][0] < len(newcomers):
                 shared.setdefault((recordings[one][0], recordings[other][0]), set()).add(one)
-    again = "Added before? enroll --new (new=True) leaves these out"
+    again = "Added before? Leave these out (enroll --new or new=True does)"
     shared_by_calls = "Wrong folder, or tones, music or an announcement in both, to be cut off?"
     return [
         _finding(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from anyio import to_thread
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
@@ -38,6 +41,9 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        # One thread for Starlette's files, which never ends: see ``started_threads``.
+        to_thread.current_default_thread_limiter().total_tokens = 1
+        await to_thread.run_sync(lambda: None)
         started()
         with suppress(asyncio.CancelledError):  # by a second Ctrl-C, which uvicorn would log as a traceback
             yield
@@ -60,7 +66,7 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
         app.add_exception_handler(kind, _problem_response)
     app.add_middleware(limit_bodies, limits=limits, tokens=settings.tokens, room=service.room)
     if settings.tokens is None:  # against DNS rebinding: any page in a browser here can reach a loopback address
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(settings.hosts), www_redirect=False)
+        app.add_middleware(_trusted_hosts, hosts=settings.hosts)
     app.add_middleware(count_requests, metrics=service.metrics)
     app.include_router(router)
     app.add_api_websocket_route("/{path:path}", _no_stream)
@@ -79,6 +85,22 @@ class _Described(FastAPI):
         return described
 
 
+def _trusted_hosts(app: ASGIApp, hosts: Sequence[str]) -> ASGIApp:
+    """Wrap ``app`` so that a request whose Host header names none of ``hosts`` is refused."""
+    names = {host.lower() for host in hosts}
+
+    async def trusted(scope: Scope, receive: Receive, send: Send) -> None:
+        host = Headers(scope=scope).get("host", "") if scope["type"] in ("http", "websocket") else None
+        if host is None or re.sub(r":\d+$", "", host).lower() in names:
+            await app(scope, receive, send)
+            return
+        detail = f"the Host header must be one of {', '.join(sorted(names))}, got {host!r:.80}; ask by such a name"
+        answer = _answer(ServiceError(400, detail, kind="InputError"), {})
+        await answer(scope, receive, send)
+
+    return trusted
+
+
 async def _no_stream(_socket: WebSocket) -> None:
     """Refuse a WebSocket to any other path, as a request is refused."""
     raise HTTPException(404)
@@ -92,6 +114,10 @@ async def _problem_response(request: Request, error: Exception) -> Response:
         headers["retry-after"] = "5"
     if isinstance(error, TooManyAttemptsError):
         headers["retry-after"] = str(math.ceil(error.seconds))
+    return _answer(told, headers)
+
+
+def _answer(told: ServiceError, headers: Mapping[str, str]) -> Response:
     return JSONResponse(problem(told), told.status, headers, media_type=PROBLEM_TYPE)
 
 

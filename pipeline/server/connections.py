@@ -11,10 +11,10 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from pipeline.errors import ServiceError, VoiceclaimError
+from pipeline.errors import AudioError, ServiceError, VoiceclaimError
 from pipeline.server.callers import Caller, Patience, Taken
 from pipeline.server.logs import log_event
-from pipeline.server.messages import Hello, fault, problem, read_hello, service_error, shown, text_of
+from pipeline.server.messages import Hello, fault, problem, read_command, read_hello, service_error, shown, text_of
 from pipeline.server.security import SCORES, allowed, caller_of, token_in
 from pipeline.server.service import Service
 
@@ -46,7 +46,7 @@ class Connection:
         self._limits = service.settings.limits
         self._messages = self._received = 0
         self._bytes = 0
-        self._bytes_per_second = 1
+        self._bytes_per_second = self._frame_bytes = 1
         self._began, self._patience = time.monotonic(), Patience(self._limits.idle_seconds)
 
     async def hello(self, kind: type[Hello]) -> Any:
@@ -55,7 +55,8 @@ class Connection:
             hello = read_hello(await self._next(), kind)
         token, client = hello.token or token_in(self._socket.headers), self._socket.scope.get("client")
         self.caller = allowed(caller_of(self.service.settings.tokens, token, client), token, self.kind)
-        self._bytes_per_second = hello.pcm.frame_bytes * hello.rate
+        self._frame_bytes = hello.pcm.frame_bytes
+        self._bytes_per_second = self._frame_bytes * hello.rate
         return hello
 
     @property
@@ -100,6 +101,16 @@ class Connection:
         if self._bytes / self._bytes_per_second > most:
             raise ServiceError(413, f"a stream has at most {most:g} s of audio", kind="InputError")
         return data
+
+    def command(self, message: str) -> str:
+        """Return the command in a text message; raises ServiceError, or AudioError after a part of a sample."""
+        command = read_command(message)
+        if rest := self._bytes % self._frame_bytes:
+            raise AudioError(
+                f"the stream: audio ends with a whole sample of {self._frame_bytes} bytes, got {rest} of its bytes;"
+                " bytes lost on the way, or another format?"
+            )
+        return command
 
     async def answer(self, kind: str, table: dict[str, Any]) -> None:
         """Send the state of a claim, as far as the caller may see it."""

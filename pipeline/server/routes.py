@@ -44,7 +44,12 @@ def service_of(connection: HTTPConnection) -> Service:
     return cast(Service, connection.app.state.service)
 
 
-Here = Annotated[Service, Depends(service_of)]
+async def _service(connection: HTTPConnection) -> Service:
+    return service_of(connection)
+
+
+# Dependencies are coroutines: a function would take a thread.
+Here = Annotated[Service, Depends(_service)]
 Bearer = Annotated[
     HTTPAuthorizationCredentials | None,
     Depends(HTTPBearer(auto_error=False, description="A token, of the scope that the operation names.")),
@@ -54,7 +59,7 @@ Bearer = Annotated[
 def _needs(*scopes: str) -> Any:
     """Return a dependency, the caller, that requires one of ``scopes``, before any of the body is read."""
 
-    def allowed_caller(connection: HTTPConnection, service: Here, bearer: Bearer) -> Caller:
+    async def allowed_caller(connection: HTTPConnection, service: Here, bearer: Bearer) -> Caller:
         token = None if bearer is None else bearer.credentials
         return allowed(caller_of(service.settings.tokens, token, connection.scope.get("client")), token, *scopes)
 

@@ -18,13 +18,14 @@ from pipeline.server.callers import Caller, Turns
 from pipeline.server.messages import UPDATE, Aliases, without_paths
 from pipeline.server.newest import VerifierSettings
 from pipeline.server.scoring import AudioClaim
-from pipeline.server.workers import Bounds, Worker
+from pipeline.server.workers import Bounds, Worker, started_threads
 from pipeline.verification.verifier import Verifier
 
 # Live claims that each process has before another process is started.
 CLAIMS_EACH = 8
 # Attempts to begin a claim while the store keeps changing.
 _TRIES = 3
+_Threads = tuple[ThreadPoolExecutor, ThreadPoolExecutor]  # to send to a process, and to receive from it
 _SECONDS = 60.0  # that a piece of audio may take, or reading a model
 _RAISED_AGAIN = {kind.__name__: kind for kind in (AudioError, AuditError, StreamClosedError)}
 
@@ -35,11 +36,11 @@ class _Scorer:
     Two tasks have a turn at a time: one is on its way to the process while the other runs.
     """
 
-    def __init__(self, nice: int, waiting: int) -> None:
+    def __init__(self, nice: int, waiting: int, threads: _Threads) -> None:
         self.worker = Worker(Bounds(nice, _SECONDS))
         self.turns = Turns("pieces of audio to score", 2, waiting=waiting)
         self.claims = 0
-        self._sending, self._receiving = (ThreadPoolExecutor(1, thread_name_prefix="scoring") for _ in range(2))
+        self.threads = self._sending, self._receiving = threads
 
     async def do(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
         """Run a task when it is the turn of ``caller``, and return its result."""
@@ -76,8 +77,6 @@ class _Scorer:
         """End the process, whatever it does."""
         self.worker.end()
         self.worker.join()
-        for threads in (self._sending, self._receiving):
-            threads.shutdown(wait=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +124,8 @@ class Scorers:
         self._settings, self._most, self._waiting, self._aliases = settings, most, waiting, aliases
         self._claims_each, self._nice = claims_each, nice
         self._scorers: list[_Scorer] = []
+        self._starter = started_threads(1, "scoring")
+        self._threads = [(started_threads(1, "scoring"), started_threads(1, "scoring")) for _ in range(most)]
         self._numbers = itertools.count()
         self._starting = asyncio.Lock()
 
@@ -138,7 +139,8 @@ class Scorers:
 
         It is added in this thread: the task that waits for it may have been cancelled by then.
         """
-        scorer = _Scorer(self._nice, self._waiting)
+        used = [scorer.threads for scorer in self._scorers]
+        scorer = _Scorer(self._nice, self._waiting, next(each for each in self._threads if each not in used))
         try:
             scorer.begin(scoring.prepare, self._settings).result()
         except ServiceError as error:
@@ -185,7 +187,7 @@ class Scorers:
             self._scorers = [scorer for scorer in self._scorers if not scorer.worker.has_ended]
             few = min((scorer.claims for scorer in self._scorers), default=self._claims_each)
             if few >= self._claims_each and len(self._scorers) < self._most:
-                await asyncio.to_thread(self.start)
+                await asyncio.get_running_loop().run_in_executor(self._starter, self.start)
             return min(self._scorers, key=lambda scorer: scorer.claims)
 
     @contextmanager
@@ -200,5 +202,8 @@ class Scorers:
 
     def close(self) -> None:
         """End every process, whatever it does."""
+        self._starter.shutdown(wait=True)
         for scorer in self._scorers:
             scorer.end()
+        for threads in itertools.chain.from_iterable(self._threads):
+            threads.shutdown(wait=True)

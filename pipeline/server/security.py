@@ -153,7 +153,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_origin(connection: HTTPConnection) -> None:
+async def check_origin(connection: HTTPConnection) -> None:
     """Raise ServiceError for a request by a web page of another origin."""
     origin, host = connection.headers.get("origin"), connection.headers.get("host", "")
     if origin is not None and origin.partition("://")[2].lower() != host.lower():

@@ -32,7 +32,7 @@ from pipeline.server.scorers import Scorers
 from pipeline.server.settings import Settings
 from pipeline.server.spool import Spool
 from pipeline.server.utterances import Recordings
-from pipeline.server.workers import Bounds, Workers
+from pipeline.server.workers import Bounds, Workers, started_threads
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.attempts import Attempts, Outcome
 from pipeline.verification.audit_events import (
@@ -79,7 +79,7 @@ class Service:
         self._newest = NewestModel(verifiers)
         self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)
         sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "log": 4, "machines": 1}
-        self._pools = {name: ThreadPoolExecutor(size, thread_name_prefix=name) for name, size in sizes.items()}
+        self._pools = {name: started_threads(size, name) for name, size in sizes.items()}
 
     @property
     def aliases(self) -> list[tuple[Path, str]]:

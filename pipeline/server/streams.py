@@ -22,7 +22,7 @@ from pipeline.scoring.decisions import Update, as_json
 from pipeline.server.callers import Caller
 from pipeline.server.connections import Connection
 from pipeline.server.decoding import decode
-from pipeline.server.messages import EnrollHello, Hello, VerifyHello, read_command
+from pipeline.server.messages import EnrollHello, Hello, VerifyHello
 from pipeline.server.metrics import counting
 from pipeline.server.scorers import ScoredClaim
 from pipeline.server.scoring import AudioClaim, MixedElsewhere
@@ -75,7 +75,7 @@ async def _score(
         for message in await connection.receive():
             if isinstance(message, bytes):
                 audio.append(connection.count(message))
-            elif read_command(message) == "end":
+            elif connection.command(message) == "end":
                 ended = True
                 break
             else:
@@ -217,7 +217,7 @@ async def _record(connection: Connection, utterances: UtteranceFiles) -> None:
                 data = connection.count(message)
                 for at in range(0, max(1, len(data)), size):
                     await service.score(caller, utterances.push, data[at : at + size])
-            elif read_command(message) == "utterance":
+            elif connection.command(message) == "utterance":
                 await service.score(caller, utterances.next_utterance)
             else:
                 await service.score(caller, utterances.finish)

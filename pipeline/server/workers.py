@@ -145,6 +145,17 @@ class Worker:
         return self.was_ended or not self._process.is_alive()
 
 
+def started_threads(count: int, what: str) -> ThreadPoolExecutor:
+    """Return threads that have all started: CPython waits for ever for one that it starts when memory has run out."""
+    threads, go = ThreadPoolExecutor(count, thread_name_prefix=what), threading.Event()
+    try:
+        for _ in range(count):
+            threads.submit(go.wait)
+    finally:
+        go.set()
+    return threads
+
+
 class Workers:
     """At most ``count`` processes, for one caller after the other; they start when they are needed, and stay."""
 
@@ -153,7 +164,7 @@ class Workers:
         self._bounds = bounds
         self._idle: list[Worker] = []
         self._working: set[Worker] = set()
-        self._threads = ThreadPoolExecutor(count, thread_name_prefix=what)
+        self._threads = started_threads(count, what)
 
     @asynccontextmanager
     async def conversation(

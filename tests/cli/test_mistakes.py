@@ -42,7 +42,9 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
         ("enroll", "recordings/anna", "recordings/ivan", "--store", "n"), 2, "give the folder above them"
     ),
     "no store named": (("enroll", "recordings"), 2, "Missing option '--store'"),
-    "enrolled already": (("enroll", "recordings", "--store", "s.store"), 2, "add to them (enroll --add, add=True)"),
+    "enrolled already": (
+        ("enroll", "recordings", "--store", "s.store"), 2, "(enroll --add, add=True, or PUT at a service)"
+    ),
     "a recording as the store": (("enroll", "recordings", "--store", "call.flac"), 2, "not a speaker store"),
     "a store below no folder": (
         ("enroll", "recordings", "--store", "nowhere/s.store"), 2,

@@ -68,9 +68,13 @@ def test_other_hosts_and_pages_of_other_origins_are_refused(service):
         ({"Origin": "http://["}, 403),
     ):
         assert service.request("GET", "/speakers", headers=headers).status_code == status, headers
-    with pytest.raises(InvalidStatus) as refused:
-        service.socket("/verify", additional_headers={"Origin": "http://evil.example"})
-    assert refused.value.response.status_code == 403
+    for path in ("/speakers", "/page/main.js"):
+        detail = problem_of(service.request("GET", path, headers={"Host": "evil.example"}), 400)
+        assert detail.startswith("the Host header must be one of 127.0.0.1, [::1], localhost, got 'evil.example';")
+    for header, status in (("Origin", 403), ("Host", 400)):
+        with pytest.raises(InvalidStatus) as refused:
+            service.socket("/verify", additional_headers={header: "http://evil.example"})
+        assert refused.value.response.status_code == status
     assert "without completing" not in service.log_text
     with service.socket("/verify", additional_headers={"Origin": f"http://{host}"}) as socket:
         send(socket, claim="anna", rate=8000, format="f32le")

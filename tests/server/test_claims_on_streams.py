@@ -151,6 +151,30 @@ def test_streams_have_bounds(guarded):
         assert code_of(socket) == 1008
 
 
+@pytest.mark.parametrize("hello", [{"claim": "anna"}, {"name": "dora"}, {}], ids=["verify", "enroll", "identify"])
+@pytest.mark.parametrize(("form", "size"), [("pcm_s16le", 2), ("f32le", 4)])
+def test_a_part_of_a_sample_before_the_end_is_a_problem_and_no_decision(service, hello, form, size):
+    path = {"claim": "/verify", "name": "/enroll"}.get(next(iter(hello), ""), "/identify")
+    with service.socket(path) as socket:
+        send(socket, **hello, rate=8000, format=form)
+        until(socket, "ready")
+        socket.send(bytes(3 * size - 1))
+        send(socket, type="end")
+        while (last := receive(socket))["type"] in ("update", "progress"):
+            pass
+        assert (last["status"], last["kind"]) == (422, "AudioError")
+        assert f"a whole sample of {size} bytes, got {size - 1} of its bytes" in last["detail"]
+        assert code_of(socket) == 1007
+
+
+def test_a_message_of_more_than_a_mebibyte_closes_without_a_problem(service):
+    with service.socket("/verify") as socket:
+        send(socket, claim="anna", rate=8000, format="f32le")
+        until(socket, "ready")
+        socket.send(bytes(2**20 + 1))
+        assert code_of(socket) == 1009
+
+
 @pytest.mark.slow
 def test_a_first_message_is_waited_for_ten_seconds(service):
     started = time.monotonic()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import ssl
+import subprocess
 import time
 from contextlib import contextmanager, suppress
 
@@ -208,13 +211,38 @@ def test_what_uvicorn_refuses_too_late_ends_without_a_traceback(guarded):
     assert '"fault"' not in guarded.log_text
 
 
-def test_a_frame_that_is_none_before_the_handshake_is_answered_is_no_fault(service):
+def with_a_frame_that_is_none() -> bytes:
     head = b"GET" + UPGRADE + b"X: " + b"x" * 8100 + b"\r\nY: "
     head += b"y" * (HttpProtocol.slice_bytes - len(head) - 4) + b"\r\n\r\n"  # all that is read before the frame
-    with connected(service, head + Frame(Opcode.TEXT, b"{}").serialize(mask=False)) as caller:
-        assert rest_of(caller) == b""
+    return head + Frame(Opcode.TEXT, b"{}").serialize(mask=False)
+
+
+def test_a_frame_that_is_none_behind_the_handshake_closes_as_soon_as_that_is_answered(service):
+    with connected(service, with_a_frame_that_is_none()) as caller:
+        head, _, closed = rest_of(caller).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 ")
+    assert closed == Frame(Opcode.CLOSE, b"\x03\xeaincorrect masking").serialize(mask=False)
     assert service.request("GET", "/healthz").status_code == 200
     assert '"fault"' not in service.log_text
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made by openssl")
+def test_a_frame_that_is_none_before_the_handshake_is_answered_is_no_fault(store, tmp_path):
+    """Only TLS hands over what it has read ahead before the handshake is answered, most times."""
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", key)
+    subprocess.run((*words, "-out", certificate), check=True, capture_output=True)
+    trusting = ssl.create_default_context(cafile=certificate)
+    with running(store, tmp_path / "service", "--tls-cert", certificate, "--tls-key", key) as service:
+        for _ in range(20):
+            with (
+                socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), timeout=SOON) as plain,
+                trusting.wrap_socket(plain, server_hostname="localhost") as caller,
+            ):
+                caller.sendall(with_a_frame_that_is_none())
+                answer = rest_of(caller)
+            assert answer == b"" or answer.endswith(b"\x03\xeaincorrect masking")
+        assert '"fault"' not in service.log_text and "Traceback" not in service.log_text
 
 
 def test_an_error_that_nothing_waits_for_is_one_line_with_its_place(store, tmp_path):

@@ -8,16 +8,21 @@ import resource
 import secrets
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+import soundfile
 from filelock import FileLock
 from populations import NAMES, SMALL, content, model_of
-from service import Running, metrics_of, names_in, receive, running, send, until, wait_until
+from service import Running, metrics_of, names_in, receive, running, samples_of, send, until, wait_until
 from websockets.exceptions import ConnectionClosed
 
+from pipeline.server.scorers import CLAIMS_EACH
 from pipeline.store.speakers import Speaker
 from pipeline.store.store import Store
 from pipeline.verification.audit import check_log
@@ -84,6 +89,27 @@ def test_without_room_nothing_is_decided_or_changed_and_with_room_all_goes_on(co
     assert "bruno" in Store(copied).check().names
     events = check_log(log).events
     assert events["verify"] >= 2
+
+
+def test_a_service_that_has_started_starts_no_thread_and_answers_where_none_could_start(copied, tmp_path, heard):
+    """Without memory for a thread CPython may wait for ever, and with it the event loop."""
+    pages = ("/", "/page/main.js", "/docs", "/healthz", "/speakers", "/metrics") * 4
+    soundfile.write(tmp_path / "long.wav", np.tile(samples_of(heard("anna"))[0], 40), 8000)
+    long = {"file": (tmp_path / "long.wav").read_bytes()}
+    assert len(long["file"]) > 2**20  # which Starlette writes to the disk
+    with running(copied, tmp_path) as service, ThreadPoolExecutor(len(pages)) as callers:
+        process = psutil.Process(service.process.pid)
+        threads, size = process.num_threads(), process.memory_info().vms
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (size, resource.RLIM_INFINITY))
+        assert {answer.status_code for answer in callers.map(partial(service.request, "GET"), pages)} == {200}
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        with ExitStack() as sockets:
+            for _ in range(CLAIMS_EACH + 1):
+                send(sockets.enter_context(service.socket("/verify")), claim="anna", rate=8000, format="f32le")
+            claims = [callers.submit(claim, service, "anna", heard("anna")) for _ in range(4)]
+            claims += [callers.submit(service.request, "POST", "/identify", files=long) for _ in range(4)]
+            assert [each.result().status_code for each in claims] == [200] * 8
+        assert process.num_threads() == threads
 
 
 def test_who_speaks_to_enroll_without_room_is_told_so_and_nothing_is_left(copied, tmp_path):
