@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pipeline.errors import ServiceError
 from pipeline.server.logs import log_event
 
 MEDIA_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -53,6 +55,17 @@ class Metrics:
     def text(self) -> bytes:
         """Return the counters in Prometheus' text format."""
         return generate_latest(self._registry)
+
+
+@contextmanager
+def counting(outcomes: Counter, done: str) -> Iterator[None]:
+    """Count the outcome of the block: ``done``, or the kind of the error that it raises."""
+    try:
+        yield
+    except Exception as error:
+        outcomes.labels(error.kind if isinstance(error, ServiceError) else type(error).__name__).inc()
+        raise
+    outcomes.labels(done).inc()
 
 
 def count_requests(app: ASGIApp, metrics: Metrics) -> ASGIApp:

@@ -14,7 +14,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.websockets import WebSocket
 
-from pipeline.errors import AudioError, InputError, ServiceError, TooManyAttemptsError, VoiceclaimError
+from pipeline.errors import AudioError, InputError, TooManyAttemptsError, VoiceclaimError
 from pipeline.evaluation.curves import Evaluation, state_of
 from pipeline.scoring.decisions import as_json
 from pipeline.server import messages, streams
@@ -24,8 +24,9 @@ from pipeline.server.connections import serve_stream
 from pipeline.server.curves import last_evaluation
 from pipeline.server.decoding import check
 from pipeline.server.forms import CHANNEL, FILE, NUMBER, channel_in, described, saved, text_in
-from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, service_error, shown
+from pipeline.server.messages import PROBLEM_TYPE, EnrolledSpeaker, shown
 from pipeline.server.metrics import MEDIA_TYPE as METRICS_TYPE
+from pipeline.server.metrics import counting
 from pipeline.server.security import ENROLL, IDENTIFY, SCORES, VERIFY, allowed, caller_of
 from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
@@ -143,18 +144,12 @@ async def _enrolled(
     name: str, request: Request, service: Service, caller: Caller, *, to: Known | None = None
 ) -> dict[str, Any]:
     """Enroll ``name``, or add ``to`` them, from the files of the form, and return the fields of ``Enrolled``."""
-    outcome = "enrolled" if to is None else "added"
-    try:
-        most = service.settings.limits.files
+    most = service.settings.limits.files
+    with counting(service.metrics.enrollments, "enrolled" if to is None else "added"):
         async with saved(request, service, "files", files=most, texts=(CHANNEL,)) as (uploads, form):
             channel = channel_in(form)
             recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads, channel))
             summary = await service.enroll(caller, name, recordings, to=to, channel=channel)
-    except VoiceclaimError as error:
-        outcome = service_error(error).kind
-        raise
-    finally:
-        service.metrics.enrollments.labels(outcome).inc()
     return {**summary, "skipped": [*skipped, *summary["skipped"]]}
 
 
@@ -175,14 +170,8 @@ async def _usable(
 async def remove(name: str, service: Here, caller: Enrolling) -> dict[str, Any]:
     """Erase a speaker, and every number that was computed from their voice."""
     name, _ = await service.known(name)
-    outcome = "removed"
-    try:
+    with counting(service.metrics.removals, "removed"):
         return await service.changes.remove(caller, name)
-    except ServiceError as error:
-        outcome = error.kind
-        raise
-    finally:
-        service.metrics.removals.labels(outcome).inc()
 
 
 @router.post(

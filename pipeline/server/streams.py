@@ -23,6 +23,7 @@ from pipeline.server.callers import Caller
 from pipeline.server.connections import Connection
 from pipeline.server.decoding import decode
 from pipeline.server.messages import EnrollHello, Hello, VerifyHello, read_command
+from pipeline.server.metrics import counting
 from pipeline.server.scorers import ScoredClaim
 from pipeline.server.scoring import AudioClaim, MixedElsewhere
 from pipeline.server.security import RULES
@@ -239,10 +240,6 @@ async def _train(connection: Connection, name: str, utterances: UtteranceFiles) 
         except WebSocketDisconnect:
             gone = True
         await asyncio.wait([training], timeout=_HEARTBEAT_SECONDS)
-    try:
+    with counting(service.metrics.enrollments, "enrolled"):
         summary = training.result()
-    except ServiceError as error:
-        service.metrics.enrollments.labels(error.kind).inc()
-        raise
-    service.metrics.enrollments.labels("enrolled").inc()
     await connection.send("enrolled", summary)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from filelock import FileLock
 from populations import NAMES, SMALL, content, model_of
-from service import Running, metrics_of, receive, running, send, until, wait_until
+from service import Running, metrics_of, names_in, receive, running, send, until, wait_until
 from websockets.exceptions import ConnectionClosed
 
 from pipeline.store.speakers import Speaker
@@ -23,10 +23,6 @@ from pipeline.store.store import Store
 from pipeline.verification.audit import check_log
 
 pytestmark = [pytest.mark.server, pytest.mark.skipif(sys.platform != "linux", reason="prlimit")]
-
-
-def names_of(service: Running) -> list[str]:
-    return [speaker["name"] for speaker in service.request("GET", "/speakers").json()["speakers"]]
 
 
 def claim(service: Running, name: str, file: Path):
@@ -52,7 +48,7 @@ def test_two_services_of_one_store_lose_nobody(copied, tmp_path, recordings, hea
         assert gone in (200, 503)
         expected = {*before, *(name for name, status in statuses.items() if status == 201)}
         expected -= {before[-1]} if gone == 200 else set()
-        assert sorted(names_of(first)) == sorted(names_of(second)) == sorted(expected)
+        assert sorted(names_in(first)) == sorted(names_in(second)) == sorted(expected)
         again = [name for name, status in statuses.items() if status == 503]
         assert [enroll(name) for name in again] == [201] * len(again)
         for service in services:
@@ -83,6 +79,7 @@ def test_without_room_nothing_is_decided_or_changed_and_with_room_all_goes_on(co
         limit_files(service, resource.RLIM_INFINITY)
         assert claim(service, "anna", heard("anna")).json()["decision"] == "accepted"
         assert service.request("POST", "/speakers/bruno", files=files).status_code == 201
+        assert 'enrollments_total{outcome="enrolled"} 1.0' in metrics_of(service)
         assert service.uploads == []
     assert "bruno" in Store(copied).check().names
     events = check_log(log).events
@@ -113,7 +110,7 @@ def test_a_log_that_another_process_holds_holds_up_claims_and_nothing_else(copie
         with FileLock(f"{log}.lock"):
             claims = [threads.submit(claim, service, "anna", heard("anna")) for _ in range(4)]
             wait_until(lambda: 'voiceclaim_decisions_total{decision="accepted"} 4.0' in metrics_of(service))
-            assert names_of(service) == list(Store(copied).load().names)
+            assert names_in(service) == list(Store(copied).load().names)
             assert not any(each.done() for each in claims)
         assert [each.result().json()["decision"] for each in claims] == ["accepted"] * 4
     assert check_log(log).events["verify"] == 4
@@ -169,6 +166,6 @@ def test_ten_thousand_speakers_are_listed(tmp_path):
     with store.writing() as transaction:
         transaction.save(replace(two, speakers=speakers, arrays=tuple(dict(arrays) for _ in speakers)))
     with running(store.path, tmp_path) as service:
-        listed = names_of(service)
+        listed = names_in(service)
         assert service.request("DELETE", "/speakers/nobody").status_code == 404
     assert listed == [speaker.name for speaker in speakers]
