@@ -122,7 +122,7 @@ def test_identification_ends_with_a_speaker_who_is_removed_and_needs_the_scope(s
             admin.remove("ivan")
             stream.push(samples)
         assert ended.value.status == 409
-        counts = service.request("GET", "/metrics", token=ADMIN_TOKEN).text
+        counts = metrics_of(service, ADMIN_TOKEN)
     assert 'voiceclaim_streams_ended_total{how="StreamClosedError",kind="identify"} 1.0' in counts
 
 

@@ -77,8 +77,7 @@ def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path
         assert 'voiceclaim_identifications_total{decision="identified"}' in counts
         assert 'voiceclaim_audio_seconds_total{kind="file"}' in counts
         assert service.uploads == []
-    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    first, second = [entry for entry in entries if entry["event"] == "identify"]
+    first, second = [entry for entry in entries_in(log) if entry["event"] == "identify"]
     assert (first["decision"], first["speaker"], first["likeliest"]) == ("identified", "ivan", "ivan")
     assert first["llr"] == pytest.approx(found["candidates"][0]["llr"])
     assert second["likeliest"] == stranger.json()["candidates"][0]["name"]
