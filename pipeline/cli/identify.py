@@ -20,6 +20,7 @@ from pipeline.cli.options import (
     LogPaths,
     Raw,
     StoreArgument,
+    System,
     UnknownImpostors,
     check_log_and_raw,
 )
@@ -37,9 +38,7 @@ def identify(
     store: StoreArgument,
     audio: Annotated[list[str], typer.Argument(metavar="AUDIO", help="Audio files, or - for a pipe.")],
     best: Annotated[int, typer.Option("--best", "-n", min=1, metavar="N", help="Number of candidates to print.")] = 3,
-    system: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Scoring system, e.g. gmm_rival.", show_default="settings")
-    ] = None,
+    system: System = None,
     nobody: Annotated[
         float | None,
         typer.Option(

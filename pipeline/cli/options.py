@@ -76,6 +76,9 @@ LogKey = Annotated[
 LogPaths = Annotated[bool, typer.Option("--log-paths", help="Name the audio files in the log.")]
 PAPER = ("boar", "poar", "boao", "poao", "rpoao")
 """Scoring systems of Xin, Wu and Pan 2002."""
+System = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Scoring system, e.g. gmm_rival.", show_default="settings")
+]
 Systems = Annotated[
     str | None,
     typer.Option(

@@ -24,7 +24,8 @@ from pipeline.cli.options import (
     read_settings,
 )
 from pipeline.cli.terminal import cores, print_error, print_line
-from pipeline.errors import StoreMissingError, UnavailableError
+from pipeline.errors import StoreMissingError
+from pipeline.extras import library
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -179,13 +180,8 @@ def serve(
 
 def _check_installed() -> None:
     """Raise UnavailableError where a library of the service is missing."""
-    try:
-        import fastapi as _fastapi  # noqa: F401
-        import uvicorn as _uvicorn  # noqa: F401
-    except ImportError as error:
-        raise UnavailableError(
-            f"serve: {error.name} is not installed; in the checkout, with the extra `server`: pip install '.[server]'"
-        ) from None
+    for module in ("fastapi", "uvicorn"):
+        library(module, "serve", "server")
 
 
 def _announce(store: Path, background: bool) -> None:

@@ -28,6 +28,7 @@ from pipeline.cli.options import (
     Prior,
     Raw,
     StoreArgument,
+    System,
     UnknownImpostors,
     check_log_and_raw,
     complete_names,
@@ -59,9 +60,7 @@ def verify(
     ] = None,
     mic: Annotated[bool, typer.Option("--mic", help="Use the microphone, until Ctrl-C or a decision.")] = False,
     device: Device = None,
-    system: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Scoring system, e.g. gmm_rival.", show_default="settings")
-    ] = None,
+    system: System = None,
     threshold: Annotated[float | None, typer.Option(metavar="X", help="Accept scores of X and above.")] = None,
     far: Far = None,
     prior: Prior = None,
