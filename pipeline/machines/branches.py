@@ -115,7 +115,7 @@ BACKGROUNDS = tuple(dict.fromkeys(background for kind in UTTERANCE_KINDS for bac
 
 
 def utterance_kinds_of(kinds: Container[str]) -> tuple[UtteranceKind, ...]:
-    """Return the machine ``kinds`` over whole utterances."""
+    """Return those machine ``kinds`` that are over whole utterances."""
     return tuple(kind for kind in UTTERANCE_KINDS if kind.name in kinds)
 
 

@@ -40,9 +40,9 @@ class AdaptedMixtures:
     def margins(self, statistics: Sequence[Array]) -> Array:
         """Return mean log-likelihood ratios (N,), in nats per frame, of a segment from its one array of ``statistics``.
 
-        With the zeroth- and first-order statistics n_k and f_k and the speaker's offset s_k, the ratio is sum_k (s_k .
-        f_k - n_k |s_k|^2 / 2) / sum_k n_k. Products are summed in single precision. For n segments with statistics (n,
-        K, 1 + d), ratios are (n, N).
+        With the zeroth- and first-order statistics n_k and f_k and the speaker's offset s_k, the ratio is
+        sum_k (s_k . f_k - n_k |s_k|^2 / 2) / sum_k n_k. Products are summed in single precision. For n segments with
+        statistics (n, K, 1 + d), ratios are (n, N).
         """
         ((occupancy, first),) = ((its[..., 0], its[..., 1:]) for its in statistics)
         rows = first.astype(self.offsets.dtype).reshape(*occupancy.shape[:-1], -1)

@@ -14,8 +14,8 @@ _MOST_KEPT = 2**25
 def keep_freed() -> None:
     """Keep freed memory for the arrays that come next.
 
-    By itself glibc does so only after an array of this size has been freed. Until then it returns all memory to the
-    system, which clears every page at the next use: a sixth of the time of a claim.
+    By itself glibc does so only after an array of this size has been freed. Until then it returns all freed memory to
+    the system, which clears every page at the next use: a sixth of the time of a claim.
     """
     if (mallopt := _of_glibc("mallopt")) is not None:
         mallopt(_MMAP_THRESHOLD, _MOST_KEPT)

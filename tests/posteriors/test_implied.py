@@ -223,7 +223,7 @@ def test_a_calibration_score_of_anything_but_posteriors_is_refused(scores, class
     ({"machines": 0}, "machines: at least 1"),
     ({"weighting": "even"}, "weighting: one of equal_c"),
     ({"estimator": SVC(class_weight="balanced")}, "undoes the weights"),
-    ({"estimator": make_pipeline(StandardScaler(), SVC())}, "of a pipeline"),
+    ({"estimator": make_pipeline(StandardScaler(), SVC())}, "in a pipeline"),
     ({"estimator": KNeighborsClassifier()}, "neither sample_weight nor priors nor class_weight"),
 ])  # fmt: skip
 def test_settings_that_cannot_work_are_refused(options, words):
