@@ -91,7 +91,7 @@ class Attempts:
         return self.limits.wait(failures)
 
     def _count(self, database: sqlite3.Connection, caller: str, now: float, wait: float) -> None:
-        """Count one more failure over all claims; raises TooManyAttemptsError if it is one too many, or has to wait."""
+        """Count one more failure over all claims; raises TooManyAttemptsError for one too many, or with a ``wait``."""
         failures = self._recent(database, caller, now) + 1
         too_many = failures - self.limits.caller_failures
         if too_many > 0:

@@ -239,7 +239,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _write_whole(file: FileIO, data: bytes, *, instead_of: int) -> None:
-    """Replace the last ``instead_of`` bytes by ``data``, or remove them if not all of ``data`` can be written."""
+    """Replace the last ``instead_of`` bytes by ``data``; neither stays if not all of ``data`` can be written."""
     start = file.seek(0, os.SEEK_END) - instead_of
     if instead_of:
         file.truncate(start)

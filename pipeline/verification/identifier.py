@@ -210,7 +210,7 @@ class IdentificationStream(AudioStream):
 
     @alone
     def push(self, samples: ArrayLike) -> Identification:
-        """Score more audio, once there are ``Identifier.update_ms`` of it, and return the speaker found so far.
+        """Score more audio, once there are ``Identifier.update_ms`` of it, and return the identification so far.
 
         ``samples`` (n,) or (n, channels) and what is raised are those of ``VerificationStream.push``.
         """

@@ -209,8 +209,9 @@ class Sequential:
     def __post_init__(self) -> None:
         check_type("test", self.test, SequentialTest, "a SequentialTest(miss, false_accept)")
         fixed = DefaultThreshold | FalseAcceptRate | Threshold | BayesCost
-        wanted = "a policy other than a sequential test, such as DefaultThreshold(),"
-        check_type("otherwise", self.otherwise, fixed, wanted)
+        check_type(
+            "otherwise", self.otherwise, fixed, "a policy other than a sequential test, such as DefaultThreshold(),"
+        )
 
     def decider(self, model: SpeakerModel, system: str) -> Decider:
         """Return the decider of scores of ``system`` on ``model``.
