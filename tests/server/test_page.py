@@ -101,6 +101,7 @@ def verify_recording(page: Page, name: str, file: Path) -> None:
         Select(page.at("claim")).select_by_value(claim)
         page.at("verify-file").send_keys(str(file))
         page.wait(lambda decision=decision: page.at("verdict").get_attribute("data-decision") == decision)
+    assert page.text("live-words") == "No audio yet."  # of a claim that was spoken before
 
 
 def identify(page: Page, name: str) -> None:

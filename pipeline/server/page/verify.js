@@ -86,6 +86,12 @@ export function verifyView() {
     if (scored.length) picture.dot(scored.at(-1));
   }
 
+  function blank() {
+    points = [];
+    byId("live-words").textContent = "No audio yet.";
+    draw();
+  }
+
   function early(message, { prior: stated, sequential_bounds: [low, limit] }) {
     const prior = stated ?? 0.5;
     const likely = (llr) => 1 / (1 + Math.exp(-llr) * ((1 - prior) / prior));
@@ -141,10 +147,9 @@ export function verifyView() {
   async function begin() {
     const mine = { microphone: null, stream: null, terms: null, waiting: [] };
     session = mine;
-    points = [];
     tell("");
     busy(true);
-    draw();
+    blank();
     verdict("none", "Opening the microphone …");
     try {
       mine.microphone = await openMicrophone({
@@ -195,8 +200,7 @@ export function verifyView() {
     form.append("claim", claim);
     form.append("file", file.files[0]);
     tell("");
-    points = [];
-    draw();
+    blank();
     verdict("none", "Verifying the recording …");
     start.disabled = true;
     try {
@@ -233,6 +237,7 @@ export function verifyView() {
     leave() {
       session?.stream?.close();
       end();
+      blank();
       verdict("none", "Choose a name, press start and read the numbers.");
     },
   };
