@@ -22,8 +22,9 @@ def folder(tmp_path_factory, store, demo, heard):
     folder = tmp_path_factory.mktemp("examples")
     shutil.copy(store, folder / "speakers.store")
     shutil.copy(heard("anna"), folder / "call.wav")
-    read = [soundfile.read(heard("anna", n)) for n in (1, 2)]
-    soundfile.write(folder / "letter.wav", np.concatenate([samples for samples, _ in read]), read[0][1])
+    for name, parts in (("letter", (1, 2)), ("reply", (3, 4))):
+        read = [soundfile.read(heard("anna", n)) for n in parts]
+        soundfile.write(folder / f"{name}.wav", np.concatenate([samples for samples, _ in read]), read[0][1])
     for name in ("anna", "ivan"):
         (folder / "recordings" / name).mkdir(parents=True)
         for file in sorted((demo / "enroll" / name).glob("*.flac"))[:3]:

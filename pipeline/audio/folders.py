@@ -14,7 +14,7 @@ from pathlib import Path
 import soundfile
 
 from pipeline.audio import ffmpeg
-from pipeline.audio.libsndfile import NO_RECORDINGS
+from pipeline.audio.libsndfile import HEADERLESS, NO_RECORDINGS
 from pipeline.audio.utterance import Utterance
 from pipeline.errors import InputError
 
@@ -33,6 +33,7 @@ _ALIASES = {
     "WAV": "wave",
 }
 
+_HEADERLESS = frozenset({".al", ".alaw", ".pcm", ".raw", ".ul", ".ulaw"})
 HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
 # Following such a link might never end, or mix two speakers.
 ELSEWHERE = "a link to a folder that is read elsewhere"
@@ -79,6 +80,8 @@ def reason_to_skip(entry: Path) -> str | None:
     suffix = entry.suffix.lower()
     if suffix in ffmpeg.SUFFIXES:
         return None if ffmpeg.is_available() else ffmpeg.advice(entry)
+    if suffix in _HEADERLESS:
+        return HEADERLESS
     return None if suffix in audio_suffixes() else NO_AUDIO
 
 

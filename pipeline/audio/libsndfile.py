@@ -11,6 +11,7 @@ from pipeline.errors import AudioError
 
 # Matrices, feature files and sample dumps, which libsndfile would decode as audio, and samples without a header.
 NO_RECORDINGS = frozenset({"HTK", "MAT4", "MAT5", "RAW", "SDS"})
+HEADERLESS = "samples without a header get one by ffmpeg -f mulaw -ar 8000 -i FILE FILE.wav (alaw, s16le ...)"
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 # Recognised by libsndfile by the path alone: a file "._" in the current folder makes it take any file for this format.
 _SOUND_DESIGNER = "SD2"
@@ -116,7 +117,4 @@ def _likely_cause(head: bytes) -> str:
     is_readable = all(c.isprintable() or c.isspace() for c in text)
     if b"\0" not in head and is_readable and text.count("\ufffd") < _MOST_UNREADABLE * len(text):
         return "it holds text, not audio"
-    return (
-        "it is damaged, cut short, or not in an audio format that libsndfile reads; samples without a header get one by"
-        " ffmpeg -f mulaw -ar 8000 -i FILE FILE.wav (alaw, s16le ...)"
-    )
+    return f"it is damaged, cut short, or not in an audio format that libsndfile reads; {HEADERLESS}"

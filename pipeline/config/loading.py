@@ -82,7 +82,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: settings cannot be read: {error.strerror or error}") from None
     except ValueError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
+        raise ConfigError(f"{path}: not TOML, lines key = value under [section]: {error}") from None
 
 
 def _parse_toml(text: str) -> dict[str, Any]:

@@ -59,6 +59,9 @@ _NO_LISTS = {
     b"\x1f\x8b": "a gzip file: decompress it",
     b"\x89HDF": "an HDF5 file, as of BOSARIS and SIDEKIT: export its trials as CSV or Parquet",
     b"File type = ": "a TextGrid of Praat, which has no trials: write them as CSV, under speaker,path,label",
+    b"SQLite format 3": "a speaker store: it is given once, before the list",
+    b"RIFF": "a recording: a folder of recordings, or a list of them, was expected",
+    b"fLaC": "a recording: a folder of recordings, or a list of them, was expected",
     b"SPEAKER ": "RTTM, which has no trials: write them as CSV, under speaker,path,label",
 }
 

@@ -14,7 +14,7 @@ from pipeline.config import NO_CHECKS
 from pipeline.enrollment.enroll import train
 from pipeline.enrollment.speech import audible, read_speech
 from pipeline.enrollment.training import Trainer
-from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError, check_type
+from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, check_type
 from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors import sigmoid
 from pipeline.store.model import SpeakerModel
@@ -81,19 +81,22 @@ def compare_voices(
 
     Raises
     ------
-    AudioError, NotEnoughSpeechError, MetricError
-        For a file that cannot be read or has too little speech; for a background without calibrated ratios.
+    AudioError, InputError, NotEnoughSpeechError, MetricError
+        For a file that cannot be read, is given twice, or has too little speech; for a background without
+        calibrated ratios.
 
     Examples
     --------
     >>> import pipeline
     >>> background = pipeline.Store("speakers.store").load()
-    >>> pipeline.compare_voices(background.view_without("anna"), "letter.wav", "letter.wav").same
+    >>> pipeline.compare_voices(background.view_without("anna"), "letter.wav", "reply.wav").same
     True
     """
     background = as_model(background)
     for name, path in (("first", first), ("second", second)):
         check_type(name, path, os.PathLike | str, "the path of an audio file")
+    if Path(first) == Path(second):
+        raise InputError(f"{first}: two recordings were expected, got the same file twice")
     updates = [
         _verified(background, Path(enrolled), Path(verified), channel, jobs)
         for enrolled, verified in ((first, second), (second, first))

@@ -24,6 +24,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
     "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "above it. Or are speakers in"),
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
+    "samples without a header": (("enroll", "raw", "--store", "n"), 2, "a header get one by ffmpeg -f mulaw -ar 8000"),
     "one short file each": (("enroll", "short", "--store", "n"), 3, "the same for 1 more speakers"),
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be used, the first: "),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
@@ -56,6 +57,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     # Settings
     "preset misspelt": ((*ENROLL, "--config", "defualt"), 2, "neither a file nor a preset (default, lean, paper)"),
     "settings file missing": ((*ENROLL, "--config", "my.toml"), 2, "my.toml"),
+    "settings as JSON": ((*ENROLL, "--config", "set.json"), 2, "set.json: not TOML, lines key = value under [section]"),
     "setting in lower case": ((*ENROLL, "--set", "machines.c=1"), 2, "did you mean machines.C"),
     "section misspelt": ((*ENROLL, "--set", "machine.C=1"), 2, "did you mean machines"),
     "value in words": ((*ENROLL, "--set", "codebook.centroids=eight"), 2, "codebook.centroids: must be a whole"),
@@ -122,6 +124,13 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     # Lists
     "columns swapped": (("evaluate", "s.store", "swapped.txt", *EVALUATE), 2, "the columns look swapped"),
     "CSV without a header": (("evaluate", "s.store", "bare.txt", *EVALUATE), 2, "need a header: speaker,path,label"),
+    "a store for trials": (("evaluate", "s.store", "s.store", *EVALUATE), 2, "the file is a speaker store: it is"),
+    "a recording for trials": (
+        ("calibrate", "s.store", "call.flac"), 2, "the file is a recording: a folder of recordings, or a list of them"
+    ),
+    "one recording compared": (
+        ("compare-voices", "call.flac", "./call.flac", "--background", "s.store"), 2, "got the same file twice"
+    ),
     "RTTM for trials": (("evaluate", "s.store", "call.rttm", *EVALUATE), 2, "the file is RTTM, which has no trials"),
     "a TextGrid for trials": (
         ("evaluate", "s.store", "call.TextGrid", *EVALUATE), 2, "a TextGrid of Praat, which has no trials: write them"
@@ -252,6 +261,9 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
     }
     for name, text in lists.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")
+    (tmp_path / "set.json").write_text('{"codebook": {"centroids": 8}}')
+    (tmp_path / "raw" / "anna").mkdir(parents=True)
+    (tmp_path / "raw" / "anna" / "call.ul").write_bytes(bytes(range(256)) * 99)
     (tmp_path / "call.rttm").write_text("SPEAKER call 1 0.0 2.0 <NA> <NA> anna <NA> <NA>\n")
     (tmp_path / "call.TextGrid").write_text('File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\n')
     (tmp_path / "prob.csv").write_text("speaker,path,prob\nanna,call.flac,0.5\n")

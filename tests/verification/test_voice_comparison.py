@@ -9,6 +9,7 @@ import soundfile
 from pipeline.config import NO_CHECKS
 from pipeline.enrollment.enroll import enroll
 from pipeline.errors import AudioError, MetricError, NotEnoughSpeechError
+from pipeline.store.store import Store
 from pipeline.verification.verifier import Verifier
 from pipeline.verification.voice_comparison import compare_voices
 
@@ -63,7 +64,13 @@ def test_the_command_prints_it_ends_in_its_code_and_leaves_the_store(inside, cop
     before = copied.read_bytes()
     same = inside("compare-voices", longer("clara", 0), longer("clara", 1), "--background", copied)
     assert (same.code, same.out.startswith("one voice ")) == (0, True)
-    other = inside("compare-voices", longer("clara", 0), longer("hugo", 1), "--background", copied, "--json")
+    pair = (longer("clara", 0), longer("hugo", 1))
+    other, unknown = (
+        inside("compare-voices", *pair, "--background", copied, "--json", *options)
+        for options in ((), ("--unknown-impostors", "1"))
+    )
     assert other.code == 1
     assert other.lines[0]["same"] is False
+    stated = compare_voices(Store(copied).load(unknown_impostors=1.0), *pair)
+    assert unknown.lines[0]["llr"] == pytest.approx(stated.llr, abs=1e-6) != other.lines[0]["llr"]
     assert copied.read_bytes() == before
