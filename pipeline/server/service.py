@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -108,7 +107,7 @@ class Service:
         try:
             yield folder
         finally:
-            await self.run("disk", partial(shutil.rmtree, folder, ignore_errors=True))
+            await self.run("disk", self.spool.erase, folder)
 
     async def score(self, caller: Caller, work: Callable[..., T], *arguments: object) -> T:
         """Run ``work`` on a piece of audio of ``caller`` in a thread, in turn; claims have ``scorers``."""

@@ -32,6 +32,7 @@ class Spool:
             self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
             self._lock = FileLock(self.folder / _LOCK, thread_local=False)
             self._lock.acquire()
+            self._done = set[Path]()
             self.bytes = min(most, int(_SHARE * shutil.disk_usage(parent).free))
         except OSError as error:
             reason = error.strerror or error
@@ -40,6 +41,14 @@ class Spool:
     def private_folder(self) -> Path:
         """Make a folder for the recordings of one request."""
         return Path(tempfile.mkdtemp(dir=self.folder))
+
+    def erase(self, folder: Path) -> None:
+        """Delete the folder of a request, with those that could not be deleted before (no file could be opened)."""
+        self._done.add(folder)
+        for each in tuple(self._done):
+            shutil.rmtree(each, ignore_errors=True)
+            if not each.exists():
+                self._done.discard(each)
 
     def close(self) -> None:
         """Delete everything."""

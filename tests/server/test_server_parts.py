@@ -152,6 +152,26 @@ def test_messages_that_came_with_the_end_of_a_stream_are_received_before_it(stor
 # The spool
 
 
+def test_a_voice_that_cannot_be_deleted_where_no_file_can_be_opened_is_deleted_with_the_next(store):
+    resource = pytest.importorskip("resource")
+
+    async def test(service):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            async with service.private_folder() as first:
+                (first / "voice").write_bytes(b"voice")
+                resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert first.exists()
+        async with service.private_folder() as second:
+            assert second.exists()
+        assert not first.exists() and not second.exists()
+
+    with closing(Service(Settings(store), threads=1)) as service:
+        asyncio.run(test(service))
+
+
 def test_a_spool_leaves_room_and_those_of_services_that_live_and_deletes_itself_and_the_others(tmp_path):
     one = Spool(tmp_path, 2**60)
     assert 0 < one.bytes <= shutil.disk_usage(tmp_path).free / 2 + 2**28  # others write, too
