@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.metrics import note_mixed
-from pipeline.cli.options import DONE, REJECTED, Channel, Jobs, Json, UnknownImpostors
+from pipeline.cli.options import DONE, REJECTED, Channel, Jobs, Json
 from pipeline.cli.terminal import coloured, cores, escape, print_json, print_line
 
 
@@ -19,7 +19,6 @@ def compare_voices(
         Path, typer.Option("--background", metavar="STORE", help="Speaker store of other people to compare with.")
     ],
     channel: Channel = None,
-    unknown_impostors: UnknownImpostors = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
@@ -35,7 +34,7 @@ def compare_voices(
     from pipeline.store.store import Store
     from pipeline.verification.voice_comparison import compare_voices as compare
 
-    model = Store(background).load(unknown_impostors=unknown_impostors)
+    model = Store(background).load()
     found = compare(model, first, second, channel=channel, jobs=jobs or cores())
     note_mixed(found.mixed, model.config.checks)
     if as_json:

@@ -106,7 +106,13 @@ def evaluate(
     - `voiceclaim evaluate speakers.store trials.txt --out results/ --scheduler tcp://host:8786`
     """
     if pairs:
-        others = {"--systems": systems, "--not-enrolled": not_enrolled, "--scheduler": scheduler, "--scores": scores}
+        others = {
+            "--systems": systems,
+            "--not-enrolled": not_enrolled,
+            "--scheduler": scheduler,
+            "--scores": scores,
+            "--unknown-impostors": unknown_impostors,
+        }
         refuse("cannot be combined with --pairs", others)
     if scores is not None:
         of_claims = {
@@ -190,10 +196,12 @@ def evaluate_list(
     from pipeline.evaluation.report import write_evaluation
     from pipeline.machines.workers import path_for
     from pipeline.store.store import Store
+    from pipeline.verification.voice_comparison import background_of
 
     if pairs and trials.is_dir():
         raise typer.BadParameter("--pairs is for a list of pairs, and a folder was given")
     opened = Store(store).load(unknown_impostors=unknown_impostors)
+    opened = background_of(opened) if pairs else opened
     claims, root, metadata = claims_of(trials, root, opened.names, speaker_pattern)
     with workers_of(scheduler, jobs) as workers, progress_bar(quiet=quiet) as advance:
         advance("reading machines", 0, 1)

@@ -18,8 +18,8 @@ from pipeline.evaluation.recordings import Recordings
 from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import Unscored
 from pipeline.store.model import SpeakerModel
-from pipeline.store.store import Store, as_model
-from pipeline.verification.voice_comparison import enrolled_beside
+from pipeline.store.store import Store
+from pipeline.verification.voice_comparison import background_of, enrolled_beside
 
 SYSTEM = "compare_voices"
 """Name under which the ratios of pairs are reported."""
@@ -80,7 +80,7 @@ def assess_pairs(
     [True]
     """
     check_callable("progress", progress)
-    stored, pairs, recordings = as_model(background), as_trials(pairs), Recordings.under(root, channel)
+    stored, pairs, recordings = background_of(background), as_trials(pairs), Recordings.under(root, channel)
     if any(pair.channel is not None for pair in pairs):
         raise InputError(
             "pairs: a list of pairs must name recordings alone, got a column of channels, which could only apply to the"

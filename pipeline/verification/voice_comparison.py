@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def compare_voices(
     >>> pipeline.compare_voices(background.view_without("anna"), "letter.wav", "reply.wav").same
     True
     """
-    background = as_model(background)
+    background = background_of(background)
     for name, path in (("first", first), ("second", second)):
         check_type(name, path, os.PathLike | str, "the path of an audio file")
     if Path(first) == Path(second):
@@ -107,6 +107,11 @@ def compare_voices(
     costs, llr = background.config.threshold, sum(ratios) / 2
     same = llr >= background.operating_point.threshold
     return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, ratios[0], ratios[1], mixed)
+
+
+def background_of(given: SpeakerModel | Store | Path | str) -> SpeakerModel:
+    """Return the model that recordings are compared beside: none of its speakers is in them, so no impostor is."""
+    return replace(as_model(given), unknown_share=1.0)
 
 
 def enrolled_beside(background: SpeakerModel, recording: Utterance, workers: Workers) -> tuple[SpeakerModel, str]:

@@ -195,7 +195,7 @@ def test_recordings_that_are_refused_leave_everything_as_it_was(own, recordings,
         with pytest.raises(EnrollmentRefusedError, match=words):
             enroll(own, speakers, add=True)
         assert own.read_bytes() == before
-    with pytest.raises(InputError, match=r"'anna' is enrolled as a speaker, and recordings .* to a background"):
+    with pytest.raises(InputError, match=r"'anna' is enrolled as a speaker, but recordings .* to a background"):
         enroll(own, {"anna": recordings["anna"][4:]}, role="background", add=True)
     assert own.read_bytes() == before
 

@@ -241,7 +241,7 @@ def test_what_is_no_service_and_what_is_no_address_are_errors_in_one_line(tmp_pa
     (tmp_path / "speakers").write_text("<p>", encoding="utf-8")
     with served_folder(tmp_path) as url, VoiceclaimClient(url) as client:
         for call, status in ((client.speakers, 200), (lambda: client.remove("anna"), 501)):
-            with pytest.raises(ServiceError, match=f"status {status} .* is a Voiceclaim service there") as refused:
+            with pytest.raises(ServiceError, match=f"status {status}, .* is a Voiceclaim service there") as refused:
                 call()
             assert refused.value.status == status
         for text in ("{}", "[]", "null", '{"speakers": [{"name": "anna"}]}', '{"type": "x", "status": "y"}'):
