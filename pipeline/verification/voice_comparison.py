@@ -110,7 +110,7 @@ def compare_voices(
 
 
 def background_of(given: SpeakerModel | Store | Path | str) -> SpeakerModel:
-    """Return the model that recordings are compared beside: none of its speakers is in them, so no impostor is."""
+    """Return the background model, with all impostors taken to be unknown: none of its speakers is in a recording."""
     return replace(as_model(given), unknown_share=1.0)
 
 
