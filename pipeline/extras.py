@@ -9,7 +9,7 @@ from pipeline.errors import UnavailableError
 
 
 def library(module: str, purpose: str, extra: str) -> Any:
-    """Return ``module``, which ``purpose`` needs; raises UnavailableError, which names the ``extra``, without it."""
+    """Import and return ``module`` for ``purpose``; raises UnavailableError, naming the ``extra``, if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

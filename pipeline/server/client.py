@@ -77,7 +77,7 @@ class Enrollment:
 class VoiceclaimClient(AbstractContextManager["VoiceclaimClient"]):
     """Client of the service at ``url``; a context manager. ``timeout`` is in seconds, for all but enrollment.
 
-    Certificates are trusted that the system trusts, or Python's certifi, or the file that SSL_CERT_FILE names.
+    The service's certificate is checked against those of the system and of certifi, or of the file SSL_CERT_FILE.
 
     Raises ServiceError for an invalid address, InputError for a token or a timeout that cannot be one. Calls block;
     under asyncio, ``asyncio.to_thread`` awaits them.
@@ -325,7 +325,7 @@ def _enrollment(table: Mapping[str, Any]) -> Enrollment:
 
 
 def _headers(token: str | None) -> dict[str, str]:
-    """Return the head of every request; raises InputError, which never shows it, for what is no token."""
+    """Return the headers of every request; raises InputError, without showing it, for an invalid token."""
     if token is None:
         return {}
     check_type("token", token, str, "a text")
@@ -338,13 +338,13 @@ def _headers(token: str | None) -> dict[str, str]:
 
 
 def _format(rate: int) -> dict[str, Any]:
-    """Return the format of a stream; raises AudioError for what is no rate."""
+    """Return the format of a stream; raises AudioError for an invalid rate."""
     check_rate(rate, "stream")
     return {"rate": int(rate) if rate % 1 == 0 else float(rate), "format": "f32le"}
 
 
 def _path_of(name: str) -> str:
-    """Return the path of a speaker; raises InputError for what is no name."""
+    """Return the path of a speaker; raises InputError unless ``name`` is a text."""
     check_type("name", name, str, "a name")
     return f"/speakers/{quote(name, safe='', errors='surrogatepass')}"
 
