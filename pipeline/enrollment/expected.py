@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
+from pipeline.metrics.sample_size import wilson_interval
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
@@ -77,8 +78,6 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
 
 
 def _share(errors: NDArray[np.bool_]) -> ErrorShare:
-    from scipy.stats import binomtest  # slow to import
-
     wrong, trials = int(errors.sum()), len(errors)
-    interval = binomtest(wrong, trials).proportion_ci(LEVEL, "wilson")
-    return ErrorShare(wrong, trials, wrong / trials, float(interval.low), float(interval.high))
+    low, high = wilson_interval(np.array(wrong), np.array(trials), LEVEL)
+    return ErrorShare(wrong, trials, wrong / trials, float(low), float(high))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pipeline.errors import MetricError, check_type
 from pipeline.metrics.cllr import pool_counts
 from pipeline.metrics.curves import FloatArray, IntArray, as_row, both_scores, rates_of, tied_counts
+from pipeline.metrics.sample_size import wilson_interval
 
 # Natural-log odds of a target trial, from 1 in 1100 to 1100 in 1: wider than any operating point here.
 PRIOR_LOG_ODDS = np.linspace(-7.0, 7.0, 141)
@@ -117,8 +118,6 @@ def reliability(
     >>> reliability([1.0, 2.0, -1.0], [-2.0, -1.0, 1.0], bins=2).observed.round(2).tolist()
     [0.33, 0.67]
     """
-    from scipy.stats import binomtest  # slow to import, and seldom needed
-
     check_type("bins", bins, Integral, "a number of bins")
     check_type("level", level, Real, "a share, as 0.95,")
     if bins < 1 or not 0.0 < level < 1.0:
@@ -131,8 +130,7 @@ def reliability(
     filled = trials > 0
     hits = np.bincount(bin_of[: targets.size], minlength=bins)[filled]
     total = np.bincount(bin_of, weights=probability, minlength=bins)[filled]
-    counts = zip(hits.tolist(), trials[filled].tolist(), strict=True)
-    low, high = np.array([binomtest(*count).proportion_ci(level, "wilson") for count in counts]).T
+    low, high = wilson_interval(hits, trials[filled], level)
     return Reliability(total / trials[filled], hits / trials[filled], low, high, trials[filled], level)
 
 

@@ -1,13 +1,18 @@
-"""The smallest error rates that independent trials can show: the rules of 3 and of 30 (ISO/IEC 19795-1, annex B).
+"""How well a number of independent trials measures a rate: Wilson's interval, and the rules of 3 and of 30.
 
-Trials of one speaker are not independent, so that both rules are optimistic; ``bootstrap_interval`` resamples speakers.
+The rules give the smallest error rates that so many trials can show (ISO/IEC 19795-1, annex B). Trials of one speaker
+are not independent, so that all three are optimistic; ``bootstrap_interval`` resamples speakers.
 """
 
 from __future__ import annotations
 
 from numbers import Integral
 
+import numpy as np
+import numpy.typing as npt
+
 from pipeline.errors import MetricError, check_type
+from pipeline.metrics.curves import FloatArray
 
 ERRORS_NEEDED = 30
 
@@ -39,6 +44,23 @@ def rule_of_thirty(trials: int) -> float:
     0.1
     """
     return min(1.0, ERRORS_NEEDED / _checked(trials))
+
+
+def wilson_interval(
+    counts: npt.NDArray[np.integer], trials: npt.NDArray[np.integer], level: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return Wilson's interval, from the first array to the second, of the shares ``counts`` / ``trials``.
+
+    ``scipy.stats.binomtest`` gives the same, and takes longer to import than most commands take to compute.
+    """
+    from scipy.special import ndtri  # slow to import
+
+    share, z = counts / trials, ndtri(0.5 + 0.5 * level)
+    # Newcombe, Two-sided confidence intervals for the single proportion, 1998, method 3
+    around = 2.0 * (trials + z**2)
+    middle = (2.0 * trials * share + z**2) / around
+    half = z / around * np.sqrt(4.0 * trials * share * (1.0 - share) + z**2)
+    return np.where(counts == 0, 0.0, middle - half), np.where(counts == trials, 1.0, middle + half)
 
 
 def _checked(trials: int) -> int:
