@@ -76,3 +76,5 @@ def test_the_pages_are_built_without_a_warning_and_none_of_their_text_is_cut_off
                 seen.driver.get(f"file://{path}")
                 assert seen.clipped() == [], f"{path.name} at {width}"
                 assert seen.driver.execute_script(ALONE) == [], f"{path.name} at {width}"
+                diagrams = seen.all("article img[src$='.svg']")
+                assert all(diagram.rect["width"] > 600 for diagram in diagrams), f"{path.name} at {width}"
