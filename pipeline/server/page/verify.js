@@ -134,7 +134,7 @@ export function verifyView() {
     judge(message, terms, words);
     byId("live-words").textContent = final
       ? `${numbers(message, terms)}; ${message.decision.replaceAll("_", " ")}.`
-      : "The dashed line is the threshold.";
+      : terms.sequential_bounds ? "The dashed lines are the bounds at which the claim is accepted or rejected." : "The dashed line is the threshold.";
   }
 
   async function end() {
