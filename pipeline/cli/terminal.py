@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import typer
 
 _BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")  # change the writing direction
 _MOST_SKIPPED = 10  # files skipped for one reason that are named one by one
 _UNBOUNDED = 10_000  # columns of a table that goes to a file or a pipe
+_NARROWEST = 8
 
 
 def cores() -> int:
@@ -124,7 +125,8 @@ def print_json(value: Any) -> None:
 def print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], *, optional: str | None = None) -> None:
     """Print columns, the first aligned left, the others right.
 
-    In a terminal that is too narrow, cells are cut before the text ``optional``, and wrap if that is not enough.
+    In a terminal that is too narrow, cells are cut before the text ``optional``, and wrap if that is not enough; those
+    of the first column alone, if it keeps ``_NARROWEST`` characters.
     """
     from rich.console import Console
 
@@ -145,13 +147,17 @@ def _too_wide(text: str, width: int) -> bool:
 
 
 def _rendered(cells: list[list[str]], width: int, gap: int) -> str:
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    others = sum(max(map(cell_len, column)) + gap for column in list(zip(*cells, strict=True))[1:])
+    whole = others + _NARROWEST <= width
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for number, title in enumerate(cells[0]):
-        table.add_column(Text(title), justify="right" if number else "left", overflow="fold")
+        justify: Literal["right", "left"] = "right" if number else "left"
+        table.add_column(Text(title), justify=justify, overflow="fold", no_wrap=bool(number) and whole)
     for row in cells[1:]:
         table.add_row(*map(Text, row))
     console = Console(file=io.StringIO(), width=width, color_system=None)

@@ -218,4 +218,6 @@ def audible(newcomers: list[NewSpeaker], settings: Config) -> tuple[list[NewSpea
 
 def _unused(skipped: Sequence[tuple[Path, str]]) -> list[str]:
     """Return a sentence on how many files were ``skipped`` and why the first was; no sentence if none was."""
-    return [f"{len(skipped)} files could not be used, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []
+    return (
+        [f"{len(skipped)} of the files cannot be used, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []
+    )

@@ -190,7 +190,7 @@ def limit_bodies(app: ASGIApp, limits: Limits, tokens: Tokens | None, room: Shar
                 complete = not message.get("more_body", False)
             if max(announced, received) > limits.body_bytes:
                 most = limits.body_bytes
-                raise ServiceError(413, f"a request has at most {most:,} bytes; send fewer files at a time")
+                raise ServiceError(413, f"a request has at most {most:,} bytes; send fewer or shorter files")
             return message
 
         with room.of(caller_of(tokens, token_in(headers), scope.get("client"))) as share:

@@ -74,6 +74,16 @@ def test_the_table_of_metrics_fits_the_terminal_a_line_a_system(terminal, column
     assert ("[10.01, 15.68]" in lines[1]) == (columns == 120)
 
 
+def test_no_number_is_torn_between_two_lines_of_a_narrow_terminal(terminal):
+    shown = terminal("stdout", 60)
+    small = entry(act_dcf=0.1, false_accept_percent=1.0, false_reject_percent=1.0)
+    print_metrics({"default_system": "fused", "systems": dict.fromkeys(RULES, small)})
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines[:-3])) <= 60
+    numbers = ["12.35", "0.988", "0.100", "1.235/0.877", "56.79", "1.00", "1.00"]
+    assert sum(line.split()[-7:] == numbers for line in lines) == len(RULES)
+
+
 def test_the_tables_of_a_comparison_show_values_and_differences(capsys, terminal):
     values = {"eer_percent": 2.0, "min_dcf": 0.25, "cllr": None, "min_cllr": 0.0625}
     intervals = {"eer_percent_ci95": [1.0, 3.0], "min_dcf_ci95": [0.125, 0.5], "cllr_ci95": None}

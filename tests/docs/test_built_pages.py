@@ -40,6 +40,17 @@ def test_docstrings_are_shown_as_they_are_written():
     ]  # fmt: skip
 
 
+# Links to headings that begin a line of their own, and are the only thing on it.
+ALONE = """
+return [...document.querySelectorAll("a.headerlink")].filter((link) => {
+  const range = document.createRange();
+  range.selectNodeContents(link.parentElement);
+  range.setEndBefore(link);
+  return link.getBoundingClientRect().top >= [...range.getClientRects()].at(-1).bottom;
+}).map((link) => link.parentElement.textContent)
+"""
+
+
 @pytest.mark.slow
 def test_the_pages_are_built_without_a_warning_and_none_of_their_text_is_cut_off(tmp_path):
     pytest.importorskip("sphinx")
@@ -64,3 +75,6 @@ def test_the_pages_are_built_without_a_warning_and_none_of_their_text_is_cut_off
                 seen.resize(width)
                 seen.driver.get(f"file://{path}")
                 assert seen.clipped() == [], f"{path.name} at {width}"
+                assert seen.driver.execute_script(ALONE) == [], f"{path.name} at {width}"
+                diagrams = seen.all("article img[src$='.svg']")
+                assert all(diagram.rect["width"] > 600 for diagram in diagrams), f"{path.name} at {width}"

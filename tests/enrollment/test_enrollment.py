@@ -93,7 +93,7 @@ def test_a_speaker_of_whom_no_file_could_be_read_is_refused_with_the_first_file_
     ((name, reason),) = report.refused
     assert name == "cut"
     first = next(why for path, why in report.skipped if path == root / "cut" / "a.wav")
-    assert f"; 3 files could not be used, the first: {root / 'cut' / 'a.wav'}: {first}" in reason
+    assert f"; 3 of the files cannot be used, the first: {root / 'cut' / 'a.wav'}: {first}" in reason
 
 
 def test_with_everybody_refused_nothing_is_made_and_a_store_stays_as_it_was(corpus_of, tmp_path, tiny, copied):

@@ -16,6 +16,7 @@ from trial_scores import rows_of
 from pipeline.config import Config, load_config, parse_config
 from pipeline.evaluation import SystemScores, identification_error, read_scores, speaker_error_rates
 from pipeline.evaluation.assess import FailedFile
+from pipeline.evaluation.details import details_of
 from pipeline.evaluation.measure import measure
 from pipeline.evaluation.metrics_table import metrics_table
 from pipeline.evaluation.pages import TEMPLATES, evaluation_page, settings_toml
@@ -289,7 +290,7 @@ def test_the_page_names_the_list_the_files_without_a_score_and_its_limits(evalua
     (caveat,) = [paragraph.text for paragraph in outline.all("p") if paragraph.attributes.get("class") == "note"]
     assert caveat.startswith("Note: these error rates apply to audio like this test list.")
     rows = outline.table("Their trials count as rejected")
-    assert rows[1:] == [["b/mute.wav", "5", "b/mute.wav: 0.00 s of speech found"]]
+    assert rows[1:] == [["b/mute.wav", "5", "0.00 s of speech found"]]
 
 
 def test_a_list_of_one_class_gives_a_page_without_error_rates():
@@ -320,7 +321,10 @@ def test_a_rule_without_threshold_and_a_list_of_one_speaker_have_fewer_figures_a
 
 def test_no_speaker_is_called_the_worst_and_no_file_lost_without_an_error():
     rows = [dataclasses.replace(row, score=float(row.target)) for row in rows_of("fused")]
-    outline = Outline(evaluation_page(table_of({"fused": scores_from(rows)}, failed=0), figures=()))
+    scores = scores_from(rows)
+    table, details = table_of({"fused": scores}, failed=0), details_of(scores, 0.61)
+    outline = Outline(evaluation_page(table, figures=(), details=details))
+    assert "No false rejects or false accepts." in outline.root.text and "more speakers" not in outline.root.text
     spread = outline.table("Equal error rates of the trials claiming each speaker")[1]
     assert spread[1:] == ["0.00", "0.00 to 0.00", "0.00", "none"]
     assert dict(outline.table("The list")[1:])["Default system"] == "fused"

@@ -8,6 +8,7 @@ from trial_scores import rows_of
 pytest.importorskip("selenium.webdriver")
 from browser import NEEDS_BROWSER, WIDTHS, browser
 from score_rows import scores_from
+from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
@@ -61,6 +62,9 @@ def test_the_threshold_moves_and_other_systems_are_behind_a_switch(evaluations):
         assert "equal error rate" in page.text("rates")
         Select(page.at("system")).select_by_value("boao")
         assert page.all("#det .curve.chosen")
+        assert "Choose a threshold" in page.driver.find_element(By.TAG_NAME, "main").text
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        assert "Choose a threshold" not in page.driver.find_element(By.TAG_NAME, "main").text
         assert page.complaints() == []
 
 

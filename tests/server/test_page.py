@@ -68,7 +68,7 @@ def verify(page: Page, claim: str) -> str:
 
 @pytest.mark.slow
 def test_somebody_enrolls_verifies_and_is_removed(copied, tmp_path, recordings, verifying):
-    name = "Bruno <b>ß</b>"
+    name = "Bruno <b>ß</b> Wolfeschlegelsteinhausenbergerdorff"  # a word wider than a phone
     enrolling = recording(tmp_path / "enrolling.wav", [utterance.path for utterance in recordings["bruno"][:10]])
     with running(copied, tmp_path, "--aim", 8) as service:
         with browser(service.url, audio=enrolling, size="phone") as page:
@@ -115,6 +115,9 @@ def identify(page: Page, name: str) -> None:
     assert page.all("#candidate-rows tr")[0].text.startswith(name)
     assert "No enrolled speaker" in page.all("#candidate-rows tr")[-1].text
     assert page.clipped() == []
+    page.at("identify-file").send_keys(__file__)
+    page.wait(lambda: "cannot be decoded as audio" in page.text("notice"))
+    assert not page.at("identify-result").is_displayed()  # of a recording before it
 
 
 def decide_early(page: Page, claim: str) -> str | None:
@@ -145,11 +148,16 @@ def test_the_page_shows_what_is_wrong_with_the_audio(store, tmp_path, verifying)
     samples, rate = samples_of(verifying)
     noisy = mix_at_snr(0.3 * samples, np.random.default_rng(0).standard_normal(len(samples)), 0)
     soundfile.write(tmp_path / "noisy.wav", noisy, rate, subtype="PCM_16")
-    with running(store, tmp_path) as service, browser(service.url, audio=tmp_path / "noisy.wav") as page:
+    with (
+        running(store, tmp_path, "--prior", 0.07) as service,
+        browser(service.url, audio=tmp_path / "noisy.wav") as page,
+    ):
         page.go("verify")
         page.wait(lambda: page.at("verify-start").is_enabled())
         page.at("verify-start").click()
         page.wait(lambda: WARNINGS["noise"] in page.text("verdict-warnings"))
+        assert " at a prior of 7 %, " in page.text("verdict-detail")
+        page.wait(lambda: "below the threshold of 2.59" in page.text("verdict-reasons"))
         assert page.clipped() == []
         assert page.complaints() == []
 
@@ -248,6 +256,7 @@ def test_the_page_goes_by_keyboard_and_shows_an_evaluation(store, tmp_path, size
         assert unnamed == []
         page.driver.get(f"{service.url}/docs")
         page.wait(lambda: "/speakers/{name}" in page.text("operations"))
+        assert '"not_enough_speech"' in page.text("operations") and "equal_error_rate" in page.text("operations")
         assert page.clipped() == []
         assert page.complaints() == []
 

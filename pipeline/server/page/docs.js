@@ -7,8 +7,11 @@ const place = byId("operations");
 
 const plain = (text) => text.replaceAll("`", "");
 
+const named = ({ $ref: reference }) => reference.split("/").at(-1);
+const resolved = (node) => (node.$ref ? schema.components.schemas[named(node)] : node);
+
 function typeOf(node) {
-  if (node.$ref) return node.$ref.split("/").at(-1);
+  if (node.$ref) return resolved(node).enum ? typeOf(resolved(node)) : named(node);
   if (node.anyOf) return node.anyOf.map(typeOf).join(" or ");
   if (node.type === "array") return node.items ? `list of ${typeOf(node.items)}` : `list of ${node.prefixItems.map(typeOf).join(", ")}`;
   if (node.enum ?? node.const) return [node.enum ?? node.const].flat().map((value) => JSON.stringify(value)).join(", ");
@@ -16,13 +19,19 @@ function typeOf(node) {
 }
 
 function fieldsOf(node) {
-  const object = node.$ref ? schema.components.schemas[node.$ref.split("/").at(-1)] : node;
+  const object = resolved(node);
   const required = new Set(object.required ?? []);
   const rows = Object.entries(object.properties ?? {}).flatMap(([name, field]) => [
     element("dt", {}, element("code", {}, name)),
-    element("dd", {}, typeOf(field) + (required.has(name) ? "" : ", may be left out")),
+    element("dd", {}, typeOf(field) + (required.has(name) ? "" : ", may be left out"), ...insideOf(field)),
   ]);
   return element("dl", {}, ...rows);
+}
+
+/** The fields of an object, or of the objects in a list. */
+function insideOf(field) {
+  const inner = resolved(field.items ?? field);
+  return inner.properties ? [fieldsOf(inner)] : [];
 }
 
 function part(title, ...content) {

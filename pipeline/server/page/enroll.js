@@ -7,6 +7,8 @@ import { prompt } from "./prompts.js";
 
 const PHRASE_SECONDS = 2.0; // of speech, then the next numbers are shown
 
+const recordings = (count) => (count === 1 ? "1 recording" : `${count} recordings`);
+
 export function enrollView() {
   const form = byId("enroll-form");
   const status = byId("enroll-status");
@@ -121,7 +123,7 @@ export function enrollView() {
     tell("");
     busy(true);
     byId("enroll-live").hidden = true;
-    say(`Enrolling ${name} from ${files.files.length} recordings …`);
+    say(`Enrolling ${name} from ${recordings(files.files.length)} …`);
     try {
       const done = await ask(`/speakers/${encodeURIComponent(name)}`, { method: "POST", body: form });
       enrolled(done);
@@ -137,7 +139,7 @@ export function enrollView() {
 
   function enrolled({ name, seconds: speech, utterances }) {
     sessionStorage.setItem("voiceclaim-enrolled", name);
-    say(`${name} is enrolled, from ${seconds(speech)} of speech in ${utterances} recordings.`, true);
+    say(`${name} is enrolled, from ${seconds(speech)} of speech in ${recordings(utterances)}.`, true);
     byId("name").value = "";
   }
 

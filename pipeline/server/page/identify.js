@@ -45,6 +45,7 @@ export function identifyView() {
     const form = new FormData();
     form.append("file", recording);
     status.textContent = "Identifying …";
+    byId("identify-result").hidden = true;
     start.disabled = true;
     try {
       show(await ask("/identify", { method: "POST", body: form }));

@@ -25,8 +25,8 @@ const ASKED_SECONDS = 3.0; // of speech, then the page decides (docs/explanation
 function reasonsOf(message, terms) {
   if (message.decision !== "rejected" || message.type === "update") return [];
   const reasons = [];
-  const below = message.score === null || terms.threshold === null ? NaN : terms.threshold - message.score;
-  if (Number.isFinite(below)) reasons.push(`The score is ${below.toFixed(2)} below the threshold of ${terms.threshold.toFixed(2)}.`);
+  const [score, threshold] = terms.threshold === null ? [message.llr, terms.llr_threshold] : [message.score, terms.threshold];
+  if (score !== null && score < threshold) reasons.push(`The score is ${(threshold - score).toFixed(2)} below the threshold of ${threshold.toFixed(2)}.`);
   const little = message.speech_seconds < ASKED_SECONDS;
   if (little) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may change the decision.`);
   if (message.warnings.length) reasons.push("The audio may explain it:");
@@ -110,7 +110,7 @@ export function verifyView() {
     if (message.score === null) return speech;
     const probability = message.probability === null
       ? ""
-      : `${(100 * message.probability).toFixed(1)} % probable at a prior of ${100 * terms.prior} %, `;
+      : `${(100 * message.probability).toFixed(1)} % probable at a prior of ${Number((100 * terms.prior).toPrecision(6))} %, `;
     return `${probability}score ${message.score.toFixed(3)}, ${speech}`;
   }
 
@@ -134,7 +134,7 @@ export function verifyView() {
     judge(message, terms, words);
     byId("live-words").textContent = final
       ? `${numbers(message, terms)}; ${message.decision.replaceAll("_", " ")}.`
-      : "The dashed line is the threshold.";
+      : terms.sequential_bounds ? "The dashed lines are the bounds at which the claim is accepted or rejected." : "The dashed line is the threshold.";
   }
 
   async function end() {
@@ -163,7 +163,7 @@ export function verifyView() {
       });
     } catch (error) {
       tell(explain(error));
-      verdict("none", "Verification needs the microphone.");
+      verdict("none", "No decision.");
       await end();
       return;
     }
