@@ -7,9 +7,11 @@ interrupted.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,12 +92,30 @@ def _options(
     pass
 
 
+@contextmanager
+def signals_leave() -> Iterator[None]:
+    """Make SIGTERM, and SIGHUP of a closed terminal, raise SystemExit, so that no incomplete file is left behind."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ignored = {number for number in numbers if signal.getsignal(number) is signal.SIG_IGN}  # as under nohup
+    earlier = {number: signal.signal(number, leave) for number in numbers if number not in ignored}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
 def run() -> None:
     """Run the command line; print errors in one line and exit with the code of their type."""
     separate_output()
     code = ERROR
     try:
-        code = app(prog_name="voiceclaim", standalone_mode=False) or DONE
+        with signals_leave():
+            code = app(prog_name="voiceclaim", standalone_mode=False) or DONE
     except typer.TyperException as error:
         _print_usage_error(error)
     except NotEnoughSpeechError as error:
