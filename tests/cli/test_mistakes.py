@@ -24,7 +24,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
     "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "above it. Or are speakers in"),
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
-    "samples without a header": (("enroll", "raw", "--store", "n"), 2, "a header get one by ffmpeg -f mulaw -ar 8000"),
+    "samples without a header": (("enroll", "raw", "--store", "n"), 2, "without a header, ffmpeg -f mulaw -ar 8000"),
     "one short file each": (("enroll", "short", "--store", "n"), 3, "the same for 1 more speakers"),
     "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 files could not be used, the first: "),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
