@@ -34,6 +34,7 @@ _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours 
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
+_OTHER_TIMES = "times in milliseconds, or of another recording, or a file cut short?"
 _NO_NAME = "audio"  # as of an upload
 _MOST_OVERSHOOT = 0.5  # seconds by which a segment may end after the audio, as in Kaldi's extract-segments
 
@@ -247,8 +248,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         if self._stop is not None and self._stop - self._position > _MOST_OVERSHOOT * self.rate:
             raise AudioError(
                 f"{self.name}: a segment must end at most {_MOST_OVERSHOOT:g} s after the audio, got an end at"
-                f" {self._stop / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
-                " times of another recording, or a file cut short?"
+                f" {self._stop / self.rate:.3f} s of {self._position / self.rate:.3f} s; {_OTHER_TIMES}"
             )
 
     def _skip(self) -> None:
@@ -263,6 +263,5 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             if len(self._read(min(BLOCK_FRAMES, self._start - self._position))) == 0:
                 raise AudioError(
                     f"{self.name}: a segment must start inside the audio, got a start at"
-                    f" {self._start / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
-                    " times of another recording, or a file cut short?"
+                    f" {self._start / self.rate:.3f} s of {self._position / self.rate:.3f} s; {_OTHER_TIMES}"
                 )
