@@ -32,7 +32,7 @@ from websockets.sync.client import ClientConnection, connect
 from pipeline.audio.streams import as_samples, check_rate
 from pipeline.errors import AudioError, InputError, ServiceError, StreamClosedError, check_type
 from pipeline.names import check_encodable
-from pipeline.scoring.decisions import Decision, Terms, Update
+from pipeline.scoring.decisions import Decision, NoTruthValue, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.messages import IDENTIFICATION, TERMS, TOKEN, UPDATE, EnrolledSpeaker
 from pipeline.verification.identification import Identification
@@ -50,7 +50,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(NoTruthValue):
     """The outcome of a claim."""
 
     terms: Terms

@@ -18,6 +18,7 @@ from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeech
 from pipeline.files import is_same_file
 from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors import sigmoid
+from pipeline.scoring.decisions import NoTruthValue
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
 from pipeline.verification.audio_warnings import codes
@@ -25,7 +26,7 @@ from pipeline.verification.verifier import Verifier
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceComparison:
+class VoiceComparison(NoTruthValue):
     """Comparison of two recordings: of the ``same`` voice or not, by the mean ``llr`` (nats) of two claims.
 
     Each recording is enrolled once and the other verified: ``first_enrolled`` and ``second_enrolled`` are the ratios.

@@ -111,6 +111,14 @@ def test_a_name_is_in_a_model_and_in_its_store_if_it_can_be_claimed(copied):
         assert "anna" in pipeline.Store("nowhere.store")
 
 
+def test_an_outcome_is_never_taken_for_true(opened, heard):
+    store = pipeline.Store(opened.where)
+    compared = pipeline.VoiceComparison(False, -2.0, 0.2, 0.4, -1.0, -3.0)
+    for outcome in (store.verify("ivan", heard("anna")), store.identify(heard("anna")), compared):
+        with pytest.raises(InputError, match=f"^{type(outcome).__name__}: it is neither true nor false"):
+            bool(outcome)
+
+
 def test_the_path_of_a_list_stands_for_its_trials(tmp_path, opened, heard):
     path = tmp_path / "trials.txt"
     path.write_text(f"anna {heard('anna')} target\nivan {heard('anna')} nontarget\n")
