@@ -130,13 +130,14 @@ class NotEnoughSpeechError(VoiceclaimError):
     pipeline.errors.NotEnoughSpeechError: call.wav: ...
     """
 
-    def __init__(self, where: str, *, seconds: float, needed: float, more: str = "") -> None:
+    def __init__(self, where: str, *, seconds: float, needed: float, cause: str = "", more: str = "") -> None:
         self.where = where
         self.seconds = seconds
         self.needed = needed
+        rest = " (the rest is silence, noise or too quiet beside the loudest part)"
         super().__init__(
-            f"{where}: {seconds:.2f} s of speech found, {needed:.2f} s needed"
-            f" (the rest is silence, noise or too quiet beside the loudest part){'; ' if more else ''}{more}"
+            f"{where}: {cause}{'; ' if cause else ''}{seconds:.2f} s of speech found, {needed:.2f} s needed"
+            f"{'' if cause else rest}{'; ' if more else ''}{more}"
         )
 
 

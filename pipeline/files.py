@@ -56,6 +56,14 @@ def read_bounded(path: Path, most: int) -> bytes:
     return bytes(content)
 
 
+def is_same_file(first: Path, second: Path) -> bool:
+    """Return True if both paths are equal or lead to one file, by links or by spelling."""
+    try:
+        return first == second or first.samefile(second)
+    except (OSError, ValueError):  # what cannot be found is reported where it is opened
+        return False
+
+
 def beside(path: Path, suffix: str, *, prefix: str = "") -> Path:
     """Return ``path`` with a prefix and a suffix added to its name; raises OSError if it has none, as . and /."""
     if not path.name:

@@ -32,13 +32,18 @@ def normal(name: str) -> str:
     return name
 
 
-def checked_name(name: str) -> str:
-    """Return ``name`` in normal form C; raises InputError if it is empty, too long, or not entirely visible."""
+def check_encodable(name: str) -> str:
+    """Return ``name``; raises InputError if it has no encoding."""
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
         raise InputError("a name must be text, got half a surrogate pair") from None
-    name = normal(name)
+    return name
+
+
+def checked_name(name: str) -> str:
+    """Return ``name`` in normal form C; raises InputError if it is empty, too long, or not entirely visible."""
+    name = normal(check_encodable(name))
     if name in ("", ".", ".."):
         raise InputError("a name must not be empty, and not . or .., which cannot be part of a URL")
     for character in name:

@@ -32,6 +32,7 @@ _MP3_COUNTS = re.compile(rb"\xff[\xe0-\xff].{7,40}?(?:Xing|Info)...([\x03\x07\x0
 _MP3_MISCOUNTED = 2 * 1152  # samples: the first frame, which has no sound, may be counted too
 _MP3_UNCOUNTED = 2048  # bytes: some encoders count without the first frame, at most 1441, and tags follow the last
 _MP3_BYTES_A_SECOND = 96_000  # of a file: the highest rate, of layer II, is half of it
+_APE_TAG, _APE_END = b"APETAGEX", 32 + 128  # begins the last 32 bytes of a tag, which an ID3 tag of 128 may follow
 _CHUNK = 2**16  # bytes
 _DAMAGED = "the file is damaged or cut short"
 
@@ -55,11 +56,12 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
         slack = _MP3_MISCOUNTED
         most = _MP3_UNCOUNTED + _MP3_BYTES_A_SECOND * position / sound.samplerate
         size = source.seek(0, 2)
-        if (said is None and not head.startswith(b"ID3")) and (sound.subtype == "MPEG_LAYER_I" or size > most):
+        tagged = head.startswith(b"ID3") or _APE_TAG in source.bytes_at(max(0, size - _APE_END), _APE_END)
+        if said is None and not tagged and (sound.subtype == "MPEG_LAYER_I" or size > most):
             return (
                 f"its {size:,} bytes give {end} of {sound.subtype}: samples without a header, in which a decoder finds"
-                " MPEG frames? They get a header by ffmpeg -f s16le -ar 16000 -i FILE OTHER.wav (mulaw, alaw ...);"
-                " true MPEG audio is converted by ffmpeg -i FILE OTHER.wav"
+                " MPEG frames? To such samples, ffmpeg -f s16le -ar 16000 -i FILE OTHER.wav (or mulaw, alaw ...) adds a"
+                " header; true MPEG audio is converted by ffmpeg -i FILE OTHER.wav"
             )
     source.seek(place)
     if said is not None and position < said - slack:

@@ -34,6 +34,8 @@ _MOST_WHOLE = 2**27  # samples of an utterance held in memory, 1 GiB: two hours 
 _FRAMES_A_BYTE = 512
 _FRAMES_FOR_NOTHING = 2**22
 _MOST_VALUES = 2**20  # of one block over all its channels (8 MiB), whatever a header or a caller asks for
+_OTHER_TIMES = "times in milliseconds, or of another recording, or a file cut short?"
+_NO_NAME = "audio"  # as of an upload
 _MOST_OVERSHOOT = 0.5  # seconds by which a segment may end after the audio, as in Kaldi's extract-segments
 
 # Codings in which samples read after a seek are the same as when decoding from the beginning.
@@ -64,7 +66,7 @@ def open_audio(
             " by verify(samples, rate), and soundfile.read(io.BytesIO(data)) makes one of a file's bytes"
         )
     name = getattr(source, "name", None)
-    name = name if isinstance(name, str) else "audio"
+    name = name if isinstance(name, str) else _NO_NAME
     if isinstance(source, io.TextIOBase):
         raise AudioError(f"{name}: a binary file was expected, got a text file; open it with open(path, 'rb')")
     return AudioReader(source, name, start=start, end=end, owned=False, mix=mix)
@@ -177,9 +179,10 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         if (kind := ffmpeg.container(self._head)) is None:
             return open_sound(self._source, self._head, self.name)
         if self._file is None:  # libsndfile might decode it to other samples than ffmpeg does from a path
+            path = "" if self.name == _NO_NAME else "give its path, from which ffmpeg decodes it, or "
             raise AudioError(
-                f"{self.name}: it looks like AAC, M4A, WebM or the like, which is not decoded here: convert it to WAV"
-                " or FLAC (ffmpeg -i FILE FILE.wav)"
+                f"{self.name}: it looks like AAC, M4A, WebM or the like, which is not decoded from an open file:"
+                f" {path}convert it to WAV or FLAC (ffmpeg -i FILE FILE.wav)"
             )
         self._decoder = ffmpeg.Decoder(self.name, kind)
         return self._decoder.sound
@@ -245,8 +248,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
         if self._stop is not None and self._stop - self._position > _MOST_OVERSHOOT * self.rate:
             raise AudioError(
                 f"{self.name}: a segment must end at most {_MOST_OVERSHOOT:g} s after the audio, got an end at"
-                f" {self._stop / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
-                " times of another recording, or a file cut short?"
+                f" {self._stop / self.rate:.3f} s of {self._position / self.rate:.3f} s; {_OTHER_TIMES}"
             )
 
     def _skip(self) -> None:
@@ -261,6 +263,5 @@ class AudioReader(AbstractContextManager["AudioReader"]):
             if len(self._read(min(BLOCK_FRAMES, self._start - self._position))) == 0:
                 raise AudioError(
                     f"{self.name}: a segment must start inside the audio, got a start at"
-                    f" {self._start / self.rate:.3f} s of {self._position / self.rate:.3f} s;"
-                    " times of another recording, or a file cut short?"
+                    f" {self._start / self.rate:.3f} s of {self._position / self.rate:.3f} s; {_OTHER_TIMES}"
                 )

@@ -35,6 +35,7 @@ _ALIASES = {
 
 _HEADERLESS = frozenset({".al", ".alaw", ".pcm", ".raw", ".ul", ".ulaw"})
 HIDDEN, NO_AUDIO = "hidden", "not the name of an audio file"
+TEXTGRID = "a TextGrid of Praat is not read: write its intervals as RTTM, or as a table with start and end"
 # Following such a link might never end, or mix two speakers.
 ELSEWHERE = "a link to a folder that is read elsewhere"
 
@@ -113,6 +114,8 @@ def read_folders(root: Path) -> tuple[list[Utterance], list[Skipped]]:
 
 def _no_speakers(root: Path, loose: list[Path], skipped: list[Skipped]) -> str:
     rule = "a corpus must hold one folder per speaker with audio files in it"
+    if loose and any(path.suffix.lower() == ".textgrid" for path, _ in skipped):
+        return f"{root}: {rule}, got {len(loose)} audio files and no such folder; {TEXTGRID}"
     if loose:
         return (
             f"{root}: {rule}, got {len(loose)} audio files and no such folder; is this the folder of one"

@@ -11,7 +11,7 @@ from pipeline.errors import AudioError
 
 # Matrices, feature files and sample dumps, which libsndfile would decode as audio, and samples without a header.
 NO_RECORDINGS = frozenset({"HTK", "MAT4", "MAT5", "RAW", "SDS"})
-HEADERLESS = "samples without a header get one by ffmpeg -f mulaw -ar 8000 -i FILE FILE.wav (alaw, s16le ...)"
+HEADERLESS = "to samples without a header, ffmpeg -f mulaw -ar 8000 -i FILE FILE.wav (or alaw, s16le ...) adds one"
 _UNKNOWN_FRAMES = 2**62  # libsndfile reports 2**63 - 1 for "until the end"
 # Recognised by libsndfile by the path alone: a file "._" in the current folder makes it take any file for this format.
 _SOUND_DESIGNER = "SD2"

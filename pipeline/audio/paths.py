@@ -26,7 +26,7 @@ def open_path(path: Path) -> BinaryIO:
         raise AudioError(f"{path}: this user may not read it; change its permissions, or those of its folder") from None
     except OSError as error:
         raise AudioError(
-            f"{path}: {error.strerror or error}; what comes through a pipe or a device is read as a stream"
+            f"{path}: {error.strerror or error}; on the command line, - reads a pipe (verify, identify, record)"
         ) from error
 
 

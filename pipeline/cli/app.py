@@ -7,9 +7,11 @@ interrupted.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,12 +42,19 @@ from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
 
 
 class _Command(TyperCommand):
-    """A command that refuses a single-value option given twice, where Typer would take the last value."""
+    """A command that refuses a single-value option given twice, where Typer would take the last value.
+
+    It also refuses empty values: an empty path would be the current folder.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse ``args`` as any command."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(order).items():
+            given = values.get(option.name)
+            if "" in (given if isinstance(given, list | tuple) else [given]):
+                name = option.opts[0] if isinstance(option, TyperOption) else option.metavar
+                ctx.fail(f"{name} is empty; a variable of the shell that is not set?")
             if times > 1 and isinstance(option, TyperOption) and not option.multiple and not option.is_flag:
                 ctx.fail(f"{option.opts[0]} takes one value, and is given {times} times")
         return super().parse_args(ctx, args)
@@ -90,12 +99,30 @@ def _options(
     pass
 
 
+@contextmanager
+def signals_leave() -> Iterator[None]:
+    """Make SIGTERM, and SIGHUP of a closed terminal, raise SystemExit, so that no incomplete file is left behind."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ignored = {number for number in numbers if signal.getsignal(number) is signal.SIG_IGN}  # as under nohup
+    earlier = {number: signal.signal(number, leave) for number in numbers if number not in ignored}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
 def run() -> None:
     """Run the command line; print errors in one line and exit with the code of their type."""
     separate_output()
     code = ERROR
     try:
-        code = app(prog_name="voiceclaim", standalone_mode=False) or DONE
+        with signals_leave():
+            code = app(prog_name="voiceclaim", standalone_mode=False) or DONE
     except typer.TyperException as error:
         _print_usage_error(error)
     except NotEnoughSpeechError as error:
@@ -135,7 +162,7 @@ def _likely_cause(error: typer.TyperException, refused: str, command: str) -> st
     from pipeline.evaluation.text_lists import DECIMAL_COMMA, has_decimal_comma
 
     option = getattr(error, "option_name", None) or ""
-    if option == "--store":
+    if option == "--store" and "No such option" in error.format_message():
         return "; here the store is the first argument, not an option"
     # For a word such as -probe.wav, the parser's error names the option -p.
     file = next((word for word in sys.argv if word.startswith(option) and Path(word).suffix), None)

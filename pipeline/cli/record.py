@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-import signal
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -259,29 +258,13 @@ def _record_phrases(settings: Config, rate: int, blocks: Blocks, seconds: float,
 
 
 @contextmanager
-def _signals_leave() -> Iterator[None]:
-    """Make SIGTERM, and SIGHUP of a closed terminal, raise SystemExit instead of ending the process at once."""
-
-    def leave(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    earlier = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
 def _files(phrases: list[Any], rate: int, keep: Path | None) -> Iterator[list[Path]]:
-    """Write the phrases to WAV files in ``keep``, or in a folder that is deleted afterwards, even on a signal."""
+    """Write the phrases to WAV files in ``keep``, or in a folder that is deleted afterwards."""
     import tempfile
 
     import soundfile
 
-    with _signals_leave(), tempfile.TemporaryDirectory(prefix="voiceclaim-") as work:
+    with tempfile.TemporaryDirectory(prefix="voiceclaim-") as work:
         folder = Path(work) if keep is None else keep
         paths = [folder / f"phrase_{number:03d}.wav" for number in range(len(phrases))]
         for path, samples in zip(paths, phrases, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import sys
 import unicodedata
 from collections import Counter
@@ -36,45 +37,65 @@ def escape(text: str) -> str:
     )
 
 
+class _Output(io.RawIOBase):
+    """The command's output, which ends the command where it cannot be written: quietly, if the reader is gone."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "wb", 0, closefd=False)
+        self._is_lost = False
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def isatty(self) -> bool:
+        return self._file.isatty()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self._is_lost:  # Python flushes again at exit, which must not fail a second time
+            return len(data)
+        try:
+            while (written := self._file.write(data)) is None:  # full, and the parent process made it non-blocking
+                select.select([], [self._file], [])
+        except OSError as error:
+            self._is_lost = True
+            if not isinstance(error, BrokenPipeError):
+                print_error(f"the output cannot be written: {error.strerror or error}")
+            raise SystemExit(2) from None
+        return written
+
+
 def separate_output() -> None:
     """Move the command's output to its own descriptor, and redirect what C libraries print to the error output.
 
-    A decoder may print warnings about a damaged file, which must not end up between lines of JSON.
+    A decoder may print warnings about a damaged file, which must not end up between lines of JSON. What the parent
+    process has closed is discarded.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # while the command runs
     old = sys.stdout
     try:
         shown, errors = old.fileno(), sys.stderr.fileno()
-    except (AttributeError, OSError, ValueError):  # closed by the parent process, or not a file
+    except (OSError, ValueError):  # not a file
         return
     # Help has characters that ASCII, and many other encodings, do not have.
     lenient = old.errors if old.encoding.lower() == "utf-8" else "backslashreplace"
-    sys.stdout = os.fdopen(
-        os.dup(shown), "w", 1 if old.isatty() else -1, encoding=old.encoding, errors=lenient, closefd=False
-    )
+    output = io.BufferedWriter(_Output(os.dup(shown)))
+    sys.stdout = io.TextIOWrapper(output, encoding=old.encoding, errors=lenient, line_buffering=old.isatty())
     os.dup2(errors, shown)
 
 
 def print_line(text: str) -> None:
-    """Print a line and flush; if the reader is gone, exit quietly with the exit code of an error."""
-    if sys.stdout is None:  # closed by the parent process
-        return
+    """Print a line and flush."""
     try:
-        try:
-            sys.stdout.write(f"{text}\n")
-        except UnicodeEncodeError:
-            encoding = sys.stdout.encoding
-            sys.stdout.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            print_error(f"the output cannot be written: {error.strerror or error}")
-        _discard(sys.stdout)
-        raise SystemExit(2) from None
-
-
-def _discard(stream: TextIO) -> None:
-    """Discard what ``stream`` still holds: Python flushes again at exit, which must not fail a second time."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        sys.stdout.write(f"{text}\n")
+    except UnicodeEncodeError:
+        encoding = sys.stdout.encoding
+        sys.stdout.write(f"{text}\n".encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
 
 
 def print_error(problem: object) -> None:
@@ -84,13 +105,13 @@ def print_error(problem: object) -> None:
 
 def print_note(text: str, *, before: str = "") -> None:
     """Print an escaped note on the error output, apart from the results."""
-    if sys.stderr is not None:
-        start = coloured(before, "red", sys.stderr) if before else ""
-        try:
-            sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
-            sys.stderr.flush()
-        except OSError:  # a full disk, or a reader that is gone; the exit code stays what it is
-            _discard(sys.stderr)
+    start = coloured(before, "red", sys.stderr) if before else ""
+    try:
+        sys.stderr.write(start + "\n".join(map(escape, text.split("\n"))) + "\n")
+        sys.stderr.flush()
+    except OSError:  # a full disk, or a reader that is gone; the exit code stays what it is
+        # Python flushes again at exit, which must not fail a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def print_skipped(skipped: Sequence[tuple[Path, str]]) -> None:
@@ -107,7 +128,7 @@ def print_skipped(skipped: Sequence[tuple[Path, str]]) -> None:
 def coloured(text: str, colour: str, stream: TextIO | None = None) -> str:
     """Return ``text`` in bold and colour where ``stream`` (the output) is a terminal and NO_COLOR is not set."""
     shown = sys.stdout if stream is None else stream
-    if shown is None or not shown.isatty() or os.environ.get("NO_COLOR"):
+    if not shown.isatty() or os.environ.get("NO_COLOR"):
         return text
     return typer.style(text, fg=colour, bold=True)
 
@@ -116,7 +137,7 @@ def print_json(value: Any) -> None:
     """Print one JSON value on a line of its own; in ASCII if the output's encoding requires it."""
     text = json.dumps(value, ensure_ascii=False)
     try:
-        text.encode(sys.stdout.encoding if sys.stdout is not None else "utf-8")
+        text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
         text = json.dumps(value)
     print_line(text)
@@ -130,8 +151,7 @@ def print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], *, optiona
     """
     from rich.console import Console
 
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    width = Console().width if on_terminal else _UNBOUNDED
+    width = Console().width if sys.stdout.isatty() else _UNBOUNDED
     cells = [[escape(str(cell)) for cell in row] for row in (header, *rows)]
     text = _rendered(cells, _UNBOUNDED, 2)
     if optional is not None and _too_wide(text, width):
@@ -169,7 +189,7 @@ def _rendered(cells: list[list[str]], width: int, gap: int) -> str:
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     """Yield a callback ``(stage, steps just done, steps in all)`` that draws one bar; without a terminal, nothing."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty():
         yield lambda _stage, _steps, _total: None
         return
     from rich.console import Console
@@ -194,7 +214,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
 @contextmanager
 def live_line(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows a line of text in place on the error output; without a terminal, nothing."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or not sys.stderr.isatty():
         yield lambda _text: None
         return
     from rich.console import Console

@@ -12,6 +12,9 @@ from pipeline.cli.options import SpeakerPattern
 from pipeline.cli.terminal import escape, print_line, print_note, print_skipped
 from pipeline.errors import InputError
 
+_FORMATS = {".csv": "csv", ".parquet": "parquet"}
+_NO_TEXT = frozenset({".tsv", ".tab", ".xls", ".xlsx", ".ods", ".json", ".jsonl"})
+
 
 def trials(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="One folder per speaker, of recordings to verify.")],
@@ -22,7 +25,7 @@ def trials(
     speaker_pattern: SpeakerPattern = None,
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="FILE", help="The list to write: Kaldi's format, or CSV (.csv); must be new."),
+        typer.Option("--out", metavar="FILE", help="The new file to write: .csv, .parquet, or text in Kaldi's format."),
     ] = Path("trials.txt"),
 ) -> None:
     """Write the trial list of a folder tree: every file against every name.
@@ -42,6 +45,9 @@ def trials(
 
     if out.is_file():
         raise InputError(f"{out}: --out needs a new file, and this one exists; a list with changes of your own?")
+    ending = out.suffix.lower()
+    if ending in _NO_TEXT:
+        raise InputError(f"{out}: --out writes .csv, .parquet, or text in Kaldi's format, got {ending}")
     names = None if store is None else Store(store).load().names
     found = trials_of_folder(folder, names, speaker_pattern=speaker_pattern)
     print_skipped(found.skipped)
@@ -50,7 +56,7 @@ def trials(
     home = os.path.realpath(out.parent)
     paths = NameColumn.of(one.path if folder.is_absolute() else os.path.relpath(one.path, home) for one in found.trials)
     table = TrialTable(speakers, paths, targets)
-    write_list(out, table, format_name="csv" if out.suffix.lower() == ".csv" else "kaldi", kind="key")
+    write_list(out, table, format_name=_FORMATS.get(ending, "kaldi"), kind="key")
     print_line(
         f"written: {escape(str(out))} ({targets.sum()} target and {(~targets).sum()} nontarget trials,"
         f" {len(found.unknown_impostors)} unknown impostors)"

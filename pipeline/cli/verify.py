@@ -184,7 +184,7 @@ def _verify_stream(
     as_json: bool,
 ) -> int:
     """Verify live audio; print updates as JSON lines unless the output is a terminal."""
-    json_lines = as_json or sys.stdout is None or not sys.stdout.isatty()
+    json_lines = as_json or not sys.stdout.isatty()
 
     def report(update: Update) -> None:
         if json_lines:

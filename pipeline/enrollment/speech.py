@@ -205,19 +205,18 @@ def audible(newcomers: list[NewSpeaker], settings: Config) -> tuple[list[NewSpea
     step, needed = settings.features.step_seconds, settings.codebook.min_seconds
     short = [newcomer for newcomer in newcomers if not newcomer.frames or newcomer.counts[0] * step < needed]
 
-    def error_of(newcomer: NewSpeaker, more: list[str]) -> NotEnoughSpeechError:
+    def error_of(newcomer: NewSpeaker, cause: str, more: str = "") -> NotEnoughSpeechError:
         where = f"speaker {newcomer.name!r}"
-        return NotEnoughSpeechError(where, seconds=newcomer.frames * step, needed=needed, more="; ".join(more))
+        return NotEnoughSpeechError(where, seconds=newcomer.frames * step, needed=needed, cause=cause, more=more)
 
     if newcomers and len(short) == len(newcomers):
-        others = [f"the same for {len(newcomers) - 1} more speakers"] if len(newcomers) > 1 else []
-        raise error_of(newcomers[0], others + _unused([one for newcomer in newcomers for one in newcomer.skipped]))
+        others = f"the same for {len(newcomers) - 1} more speakers" if len(newcomers) > 1 else ""
+        skipped = [one for newcomer in newcomers for one in newcomer.skipped]
+        raise error_of(newcomers[0], _unused(skipped), others)
     refused = {newcomer.name: str(error_of(newcomer, _unused(newcomer.skipped))) for newcomer in short}
     return [newcomer for newcomer in newcomers if newcomer.name not in refused], list(refused.items())
 
 
-def _unused(skipped: Sequence[tuple[Path, str]]) -> list[str]:
-    """Return a sentence on how many files were ``skipped`` and why the first was; no sentence if none was."""
-    return (
-        [f"{len(skipped)} of the files cannot be used, the first: {skipped[0][0]}: {skipped[0][1]}"] if skipped else []
-    )
+def _unused(skipped: Sequence[tuple[Path, str]]) -> str:
+    """Return a sentence on how many files were ``skipped`` and why the first was; "" if none was."""
+    return f"{len(skipped)} of the files cannot be used, the first: {skipped[0][0]}: {skipped[0][1]}" if skipped else ""

@@ -287,8 +287,8 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
 
 
 def _are_numbers(words: Iterable[bytes]) -> bool:
-    """Return True if most words are numbers: the error then names one wrong line of scores, not the whole format."""
-    fit = [_is_number(word) for word in words]
+    """Return True if most words are numbers or nan: an error then names the line of a wrong score, not the format."""
+    fit = [_is_number(word) or word.lower() == b"nan" for word in words]
     return 2 * sum(fit) > len(fit)
 
 

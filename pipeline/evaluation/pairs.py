@@ -19,7 +19,7 @@ from pipeline.machines.workers import LocalThreads
 from pipeline.metrics import Unscored
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store
-from pipeline.verification.voice_comparison import background_of, enrolled_beside
+from pipeline.verification.voice_comparison import background_of, check_two, enrolled_beside
 
 SYSTEM = "compare_voices"
 """Name under which the ratios of pairs are reported."""
@@ -66,7 +66,7 @@ def assess_pairs(
     Raises
     ------
     InputError
-        For pairs that choose channels.
+        For pairs that choose channels, and a pair of one recording with itself.
     MetricError
         For a background without calibrated ratios.
 
@@ -75,7 +75,7 @@ def assess_pairs(
     >>> import pathlib, pipeline
     >>> from pipeline.evaluation import Trial
     >>> background = pipeline.Store("speakers.store").load().view_without("anna")
-    >>> pairs = [Trial("letter.wav", "letter.wav", True)]
+    >>> pairs = [Trial("letter.wav", "reply.wav", True)]
     >>> (pipeline.assess_pairs(background, pairs, pathlib.Path()).scores["compare_voices"].scores > 0).tolist()
     [True]
     """
@@ -86,6 +86,8 @@ def assess_pairs(
             "pairs: a list of pairs must name recordings alone, got a column of channels, which could only apply to the"
             " second recordings; leave it out, and choose one channel for all with --channel N (channel)"
         )
+    for pair in pairs:
+        check_two(recordings.find(pair.speaker), recordings.find(pair.path))
     partners: dict[str, dict[str, None]] = defaultdict(dict)  # sets in the list's order
     for pair in pairs:
         partners[pair.speaker][pair.path] = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Never
 
+from pipeline.errors import InputError
 from pipeline.notebooks import html_table
 
 
@@ -43,6 +44,16 @@ class Decision(StrEnum):
     NOT_ENOUGH_SPEECH = "not_enough_speech"
 
 
+class NoTruthValue:
+    """Base of outcomes, whose truth value is an error: by default Python counts a rejection as true."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> Never:
+        name = type(self).__name__
+        raise InputError(f"{name}: it is neither true nor false; compare its decision (of a VoiceComparison: same)")
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """The terms on which a claim is decided, and the ``revision`` of the store; see ``Verifier``.
@@ -67,7 +78,7 @@ class Terms:
 
 
 @dataclass(slots=True)  # a frozen one takes several times as long to make, and every push makes one
-class Update:
+class Update(NoTruthValue):
     """A claim as it stands after a push, or at the end of its audio.
 
     Attributes

@@ -31,7 +31,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from pipeline.audio.streams import as_samples, check_rate
 from pipeline.errors import AudioError, InputError, ServiceError, StreamClosedError, check_type
-from pipeline.scoring.decisions import Decision, Terms, Update
+from pipeline.names import check_encodable
+from pipeline.scoring.decisions import Decision, NoTruthValue, Terms, Update
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.server.messages import IDENTIFICATION, TERMS, TOKEN, UPDATE, EnrolledSpeaker
 from pipeline.verification.identification import Identification
@@ -49,7 +50,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(NoTruthValue):
     """The outcome of a claim."""
 
     terms: Terms
@@ -344,14 +345,14 @@ def _format(rate: int) -> dict[str, Any]:
 
 
 def _path_of(name: str) -> str:
-    """Return the path of a speaker; raises InputError unless ``name`` is a text."""
+    """Return the path of a speaker; raises InputError unless ``name`` is a text that can be sent."""
     check_type("name", name, str, "a name")
-    return f"/speakers/{quote(name, safe='', errors='surrogatepass')}"
+    return f"/speakers/{quote(check_encodable(name), safe='')}"
 
 
 def _fields(**fields: str | int | None) -> dict[str, str]:
-    """Return the fields of a request that are given."""
-    return {name: str(value) for name, value in fields.items() if value is not None}
+    """Return the fields of a request that are given; raises InputError for a text that cannot be sent."""
+    return {name: check_encodable(str(value)) for name, value in fields.items() if value is not None}
 
 
 def _part(audio: Audio, number: int, opened: ExitStack) -> tuple[str, Any]:

@@ -41,10 +41,13 @@ def read_store_key(path: Path | None = None) -> bytes | None:
 def read_key(path: Path | None, *, variable: str, error: type[VoiceclaimError]) -> bytes | None:
     """Return the key in the file ``path``, else in the environment ``variable``; None without either.
 
-    Line ends around it are stripped. Raises ``error`` for a file that cannot be read, or a key under 16 bytes.
+    Line ends around it are stripped. Raises ``error`` for a file that cannot be read, a key under 16 bytes, and a
+    variable with the path of a file: whoever knows the path would know the key.
     """
     if path is None and variable not in os.environ:
         return None
+    if path is None and os.path.isfile(os.environ[variable]):  # noqa: PTH113  # False for what no path can be
+        raise error(f'{variable}: the key itself was expected, got the path of a file; give "$(cat FILE)"')
     where = variable if path is None else str(path)
     try:
         key = os.fsencode(os.environ[variable]) if path is None else read_bounded(path, _MAX_FILE)

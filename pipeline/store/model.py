@@ -6,6 +6,7 @@ name (``store.layout``): those of each speaker, and those of the population.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -71,6 +72,8 @@ class SpeakerModel:
     >>> model = pipeline.Store("speakers.store").load()
     >>> model.names, model.competing("fused"), round(model.threshold("fused"), 3)
     (('anna', 'dexter', 'ivan', 'lars'), 3, 0.405)
+    >>> "anna" in model
+    True
     """
 
     config: Config
@@ -92,6 +95,9 @@ class SpeakerModel:
 
     def __len__(self) -> int:
         return len(self.speakers)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and unicodedata.normalize("NFC", name) in self.names
 
     def __repr__(self) -> str:
         names = ", ".join(map(repr, self.names[:5])) + (", ..." if len(self.names) > 5 else "")

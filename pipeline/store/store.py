@@ -102,6 +102,9 @@ class Store:
         check_callable("before_commit", before_commit)
         self.before_commit = before_commit
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.load()
+
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
 

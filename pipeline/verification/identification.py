@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from pipeline.notebooks import html_table
+from pipeline.scoring.decisions import NoTruthValue
 
 
 class IdentificationDecision(StrEnum):
@@ -47,7 +48,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Identification:
+class Identification(NoTruthValue):
     """The result of an identification.
 
     Attributes

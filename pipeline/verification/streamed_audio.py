@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, Never, ParamSpec, TypeVar
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,10 +100,24 @@ class StreamedAudio:
         return joined([self.features(), self.front_end.flush()])
 
 
-class AudioStream:
-    """Base of the streams: they have no copies, which would take each other's audio."""
+class AudioStream(ABC):
+    """Base of the streams: they have no copies, which would take each other's audio.
+
+    A ``with`` block that ends without an exception closes its stream; the outcome is that of ``close``.
+    """
 
     _audio: StreamedAudio
+
+    @abstractmethod
+    def close(self) -> object:
+        """End the audio and return the outcome; a second call repeats it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
 
     def __reduce_ex__(self, _protocol: Any) -> Never:
         raise InputError(f"{self._audio.where}: a stream cannot be copied or pickled; make another one")

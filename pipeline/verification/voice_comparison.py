@@ -15,8 +15,10 @@ from pipeline.enrollment.enroll import train
 from pipeline.enrollment.speech import audible, read_speech
 from pipeline.enrollment.training import Trainer
 from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, check_type
+from pipeline.files import is_same_file
 from pipeline.machines.workers import LocalThreads, Workers
 from pipeline.posteriors import sigmoid
+from pipeline.scoring.decisions import NoTruthValue
 from pipeline.store.model import SpeakerModel
 from pipeline.store.store import Store, as_model
 from pipeline.verification.audio_warnings import codes
@@ -24,7 +26,7 @@ from pipeline.verification.verifier import Verifier
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceComparison:
+class VoiceComparison(NoTruthValue):
     """Comparison of two recordings: of the ``same`` voice or not, by the mean ``llr`` (nats) of two claims.
 
     Each recording is enrolled once and the other verified: ``first_enrolled`` and ``second_enrolled`` are the ratios.
@@ -95,8 +97,7 @@ def compare_voices(
     background = background_of(background)
     for name, path in (("first", first), ("second", second)):
         check_type(name, path, os.PathLike | str, "the path of an audio file")
-    if Path(first) == Path(second):
-        raise InputError(f"{first}: two recordings were expected, got the same file twice")
+    check_two(Utterance("", Path(first)), Utterance("", Path(second)))
     updates = [
         _verified(background, Path(enrolled), Path(verified), channel, jobs)
         for enrolled, verified in ((first, second), (second, first))
@@ -107,6 +108,12 @@ def compare_voices(
     costs, llr = background.config.threshold, sum(ratios) / 2
     same = llr >= background.operating_point.threshold
     return VoiceComparison(same, llr, sigmoid.posterior(llr, costs.prior), costs.prior, ratios[0], ratios[1], mixed)
+
+
+def check_two(first: Utterance, second: Utterance) -> None:
+    """Raise InputError for the same part of one file, by whatever two paths."""
+    if replace(first, path=second.path) == second and is_same_file(first.path, second.path):
+        raise InputError(f"{first.path} and {second.path}: two recordings were expected, got the same file twice")
 
 
 def background_of(given: SpeakerModel | Store | Path | str) -> SpeakerModel:

@@ -165,11 +165,18 @@ def test_with_ffmpeg_such_files_are_utterances(tmp_path):
     assert len(read_corpus(tmp_path).speakers["anna"]) == len(CODINGS)
 
 
-def test_a_film_that_libsndfile_would_play_is_refused_where_it_has_no_path():
+def test_a_film_that_libsndfile_would_play_is_refused_where_it_has_no_path(tmp_path):
     content = two_faced()
     assert soundfile.info(io.BytesIO(content)).format == "MPC2K"
-    with pytest.raises(AudioError, match=r"audio: it looks like AAC.*ffmpeg -i"):
+    with pytest.raises(AudioError, match=r"audio: it looks like AAC.*ffmpeg -i") as unnamed:
         open_audio(io.BytesIO(content))
+    assert "path" not in str(unnamed.value)
+    (tmp_path / "film.mp4").write_bytes(content)
+    with (
+        (tmp_path / "film.mp4").open("rb") as file,
+        pytest.raises(AudioError, match=r"film\.mp4: .*: give its path, from which ffmpeg decodes it, or convert"),
+    ):
+        open_audio(file)
 
 
 @needs_ffmpeg

@@ -194,7 +194,7 @@ def test_content_that_is_not_audio(tmp_path, content, message, monkeypatch):
 def test_samples_without_a_header_are_not_taken_for_text(tmp_path, coding):
     samples = np.pad(voice(), 4000) + np.random.default_rng(0).normal(0.0, 1e-4, RATE + 8000)
     soundfile.write(tmp_path / "call.ul", samples, 8000, format="RAW", subtype=coding)
-    with pytest.raises(AudioError, match="without a header get one by ffmpeg -f mulaw") as caught:
+    with pytest.raises(AudioError, match="to samples without a header, ffmpeg -f mulaw") as caught:
         open_audio(tmp_path / "call.ul")
     assert "text" not in str(caught.value)
     (tmp_path / "note.wav").write_bytes("Größe und Länge\n".encode("latin-1") * 20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import struct
 import subprocess
 import time
 
@@ -193,7 +194,13 @@ def test_an_mp3_file_of_the_highest_rate_is_read_whatever_tags_it_has(seconds):
     data = written(samples, "MP3", "MPEG_LAYER_III", 48_000, bitrate_mode="CONSTANT", compression_level=0.0)
     uncounted = re.sub(rb"Xing|Info", b"none", data, count=1)
     picture = b"ID3\x04\0\0\0\x7f\x7f\x7f" + bytes(2**21 - 1)
-    for kept in (data, uncounted, uncounted + b"TAG" + bytes(125), picture + data, picture + uncounted):
+    cover = struct.pack("<II18s", 2**21, 2, b"Cover Art (Front)") + bytes(2**21)
+    begin, end = (
+        struct.pack("<8sIIII8x", b"APETAGEX", 2000, len(cover) + 32, 1, flags) for flags in (0xA0000000, 0x80000000)
+    )
+    ape, id3 = begin + cover + end, b"TAG" + bytes(125)
+    tagged = (uncounted + id3, picture + data, picture + uncounted, uncounted + ape, uncounted + ape + id3, data + ape)
+    for kept in (data, uncounted, *tagged):
         assert len(decode(io.BytesIO(kept))) >= len(samples)
 
 

@@ -78,14 +78,54 @@ def test_help_is_printed_in_encodings_without_its_characters(run_in, tmp_path, m
     assert "voiceclaim verify speakers.store --claim anna call.wav" in result.out
 
 
+OUTPUTS = [("--help",), ("enroll", "--help"), ("--version",), ("--show-completion", "bash"), ("speakers", "list", "{}")]
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
-def test_output_that_cannot_be_written_is_said_so_once(monkeypatch, capsys):
+@pytest.mark.parametrize("words", OUTPUTS, ids=" ".join)
+def test_output_that_cannot_be_written_is_said_so_once(command, store, words):
     with Path("/dev/full").open("w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        with pytest.raises(SystemExit) as ended:
-            print_line("accepted")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "voiceclaim: the output cannot be written: No space left on device\n"
+        done = subprocess.run(
+            [*command, *(word.format(store) for word in words)],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "voiceclaim: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("words", OUTPUTS, ids=" ".join)
+def test_a_reader_that_is_gone_is_no_rejection_and_no_words(command, store, words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        done = subprocess.run(
+            [*command, *(word.format(store) for word in words)],
+            stdout=gone, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_output_into_a_full_pipe_that_does_not_block_waits_for_the_reader(command):
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    full = os.write(writer, b" " * 2**20)
+    with os.fdopen(writer, "w") as out, os.fdopen(reader) as text:
+        running = subprocess.Popen([*command, "--version"], stdout=out, stderr=subprocess.PIPE)
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(2)
+        out.close()
+        assert text.read()[full:].startswith("voiceclaim ")
+        assert (running.communicate(timeout=60)[1], running.returncode) == (b"", 0)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_changes_no_exit_code(command, closed):
+    program = " ".join(f"'{word}'" for word in command)
+    for words, code in (("--help", 0), ("--version", 0), ("verify no.store --claim anna a.wav", 2)):
+        done = subprocess.run(
+            ["sh", "-c", f"{program} {words} {closed}"], stdout=subprocess.DEVNULL, timeout=120, check=False
+        )
+        assert done.returncode == code
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")

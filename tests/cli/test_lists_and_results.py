@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import time
 
 import pytest
 from populations import TINY
@@ -50,3 +53,19 @@ def test_a_refused_list_leaves_no_folder_and_what_was_there_stays(inside, store,
     for out in ("new/below", "mine", "mine/below"):
         assert inside("evaluate", store, "trials.txt", "--out", out).code == 2
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["mine", "notes.txt", "trials.txt"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system ends a process without a signal")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_list_whose_writing_is_ended_by_a_signal_leaves_no_file(command, tmp_path, number):
+    lines = [f"model{k} segment{k} 0.5\n" for k in range(1000)]
+    (tmp_path / "long.txt").write_text("".join(lines) * 300)
+    words = ["convert", "long.txt", "out.csv", "--to", "csv"]
+    with subprocess.Popen([*command, *words], cwd=tmp_path, stderr=subprocess.PIPE) as running:
+        while running.poll() is None and not any(tmp_path.glob("out.csv*")):
+            time.sleep(0.002)
+        running.send_signal(number)
+        reported = running.communicate(timeout=60)[1]
+    assert running.returncode == 128 + number
+    assert b"Traceback" not in reported
+    assert [path.name for path in tmp_path.iterdir()] == ["long.txt"]

@@ -24,9 +24,9 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
     "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "above it. Or are speakers in"),
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
-    "samples without a header": (("enroll", "raw", "--store", "n"), 2, "a header get one by ffmpeg -f mulaw -ar 8000"),
+    "samples without a header": (("enroll", "raw", "--store", "n"), 2, "without a header, ffmpeg -f mulaw -ar 8000"),
     "one short file each": (("enroll", "short", "--store", "n"), 3, "the same for 1 more speakers"),
-    "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, "1 of the files cannot be used, the first: "),
+    "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, ": 1 of the files cannot be used, the first:"),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
     "one of two matches none": ((*ENROLL, "--only", "ivan", "--only", "ana"), 2, "matches --only ana; nearest: 'anna'"),
     "a list of a data directory": (
@@ -35,6 +35,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "RTTM without its folder": (
         ("enroll", "call.rttm", "--store", "n"), 2, "got a file; give the folder that RTTM files and their audio"
     ),
+    "TextGrids beside audio": (("enroll", "praat", "--store", "n"), 2, "folder; a TextGrid of Praat is not read: "),
+    "times in milliseconds": (("enroll", "ms.csv", "--store", "n"), 3, "of 3.631 s; times in milliseconds, or of an"),
     "a TextGrid enrolled": (
         ("enroll", "call.TextGrid", "--store", "n"), 2, "a TextGrid of Praat is not read: write its intervals as RTTM"
     ),
@@ -98,6 +100,12 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "claim of anybody": (("verify", "s.store", "--claim", "*", "call.flac"), 2, "voiceclaim identify STORE AUDIO"),
     "no audio": (VERIFY, 2, "give audio files, - for a pipe, or --mic"),
     "file and microphone": ((*VERIFY, "--mic", "call.flac"), 2, "give audio files, - for a pipe, or --mic"),
+    "an unset variable for a folder": (("enroll", "", "--store", "n"), 2, "AUDIO_DIR is empty; a variable of the"),
+    "an unset variable for a store": (("enroll", "recordings", "--store", ""), 2, "--store is empty; a variable of"),
+    "an unset variable for one of two files": ((*VERIFY, "call.flac", ""), 2, "AUDIO is empty; a variable of the"),
+    "an unset variable in =": ((*VERIFY, "call.flac", "--log="), 2, "--log is empty; a variable of the shell"),
+    "a folder of trials unset": (("trials", "", "--out", "n"), 2, "DIR is empty; a variable of the shell that is not"),
+    "a store left out": (("enroll", "recordings", "--store"), 2, "--store' requires an argument; see voiceclaim"),
     "the store as an option": (("verify", "--store", "s.store", "--claim", "anna"), 2, "store is the first argument"),
     "no store yet": (("verify", "nostore", "--claim", "anna", "call.flac"), 2, "enroll somebody first"),
     "store and audio swapped": (("verify", "call.flac", "--claim", "anna", "s.store"), 2, "first argument is the"),
@@ -131,7 +139,13 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "one recording compared": (
         ("compare-voices", "call.flac", "./call.flac", "--background", "s.store"), 2, "got the same file twice"
     ),
+    "one recording by two names compared": (
+        ("compare-voices", "call.flac", "link.flac", "--background", "s.store"), 2, "link.flac: two recordings were ex"
+    ),
     "RTTM for trials": (("evaluate", "s.store", "call.rttm", *EVALUATE), 2, "the file is RTTM, which has no trials"),
+    "one of two scores is not a number": (
+        ("convert", "failed.txt", "new.csv", "--to", "csv"), 2, "failed.txt, line 1: a score must be a finite number"
+    ),
     "a TextGrid for trials": (
         ("evaluate", "s.store", "call.TextGrid", *EVALUATE), 2, "a TextGrid of Praat, which has no trials: write them"
     ),
@@ -256,6 +270,7 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
         "true": "anna call.flac target",
         "comma": "anna call.flac 1,25",
         "first": "1,25 anna call.flac",
+        "failed": "anna call.flac nan\nivan call.flac 1.25",
         "missing": "anna nope.flac target",
         "strangers": "anna call.flac target\nhugo call.flac nontarget\nnoah call.flac nontarget\nhugo b.flac target",
     }
@@ -266,6 +281,11 @@ def folder(tmp_path, store, demo, heard, garbage, monkeypatch):
     (tmp_path / "raw" / "anna" / "call.ul").write_bytes(bytes(range(256)) * 99)
     (tmp_path / "call.rttm").write_text("SPEAKER call 1 0.0 2.0 <NA> <NA> anna <NA> <NA>\n")
     (tmp_path / "call.TextGrid").write_text('File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\n')
+    (tmp_path / "praat").mkdir()
+    for name in ("call.flac", "call.TextGrid"):
+        shutil.copy(tmp_path / name, tmp_path / "praat")
+    (tmp_path / "link.flac").symlink_to("call.flac")
+    (tmp_path / "ms.csv").write_text("path,speaker,start,end\ncall.flac,anna,200,900\n")
     (tmp_path / "prob.csv").write_text("speaker,path,prob\nanna,call.flac,0.5\n")
     (tmp_path / "comma.csv").write_text('speaker,path,score\nanna,call.flac,"-1,25"\n')
     for name, recording in (("kaldi", "raw.ark:17"), ("test", "call.flac")):

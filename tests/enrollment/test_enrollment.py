@@ -93,7 +93,20 @@ def test_a_speaker_of_whom_no_file_could_be_read_is_refused_with_the_first_file_
     ((name, reason),) = report.refused
     assert name == "cut"
     first = next(why for path, why in report.skipped if path == root / "cut" / "a.wav")
-    assert f"; 3 of the files cannot be used, the first: {root / 'cut' / 'a.wav'}: {first}" in reason
+    assert reason == (
+        f"speaker 'cut': 3 of the files cannot be used, the first: {root / 'cut' / 'a.wav'}: {first};"
+        " 0.00 s of speech found, 3.00 s needed"
+    )
+
+
+def test_files_that_are_missing_are_the_first_that_is_said_of_an_enrollment_without_speech(tmp_path, tiny):
+    missing = {name: [f"{name}/{number}.wav" for number in range(30)] for name in ("anna", "ivan")}
+    with pytest.raises(NotEnoughSpeechError) as refused:
+        enroll(tmp_path / "s", missing, tiny)
+    assert str(refused.value) == (
+        "speaker 'anna': 60 of the files cannot be used, the first: anna/0.wav: no such file; a mistyped or moved path?"
+        "; 0.00 s of speech found, 3.00 s needed; the same for 1 more speakers"
+    )
 
 
 def test_with_everybody_refused_nothing_is_made_and_a_store_stays_as_it_was(corpus_of, tmp_path, tiny, copied):

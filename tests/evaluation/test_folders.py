@@ -70,8 +70,12 @@ def test_the_list_that_trials_writes_gives_what_the_folder_gives(inside, store, 
         0, "written: t.txt (4 target and 20 nontarget trials, 1 unknown impostors)\n",
     )  # fmt: skip
     assert "skipped tree/notes.txt" in written.err
-    inside("trials", "tree", "--store", store, "--out", "t.csv")
-    assert set(read_trials(str(tmp_path / "t.csv"))) == set(read_trials(tmp_path / "t.txt"))
+    for name, begin in (("t.csv", b"model,segment,label\n"), ("t.Parquet", b"PAR1")):
+        inside("trials", "tree", "--store", store, "--out", name)
+        assert (tmp_path / name).read_bytes().startswith(begin)
+        assert set(read_trials(str(tmp_path / name))) == set(read_trials(tmp_path / "t.txt"))
+    assert ".csv, .parquet, or text in Kaldi's format, got .xlsx" in inside("trials", "tree", "--out", "t.xlsx").err
+    assert not (tmp_path / "t.xlsx").exists()
     words = ("--systems", "poao", "--json")
     by_list = inside("evaluate", store, "t.txt", "--out", "a", *words)
     by_tree = inside("evaluate", store, "tree", "--out", "b", *words)

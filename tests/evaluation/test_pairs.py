@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from itertools import combinations_with_replacement
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from pipeline.errors import MetricError
+from pipeline.errors import InputError, MetricError
 from pipeline.evaluation import Trial, read_scores
 from pipeline.evaluation.pairs import SYSTEM, assess_pairs
 from pipeline.store.rows import Rows
@@ -99,6 +100,18 @@ def test_pairs_of_utterances_of_a_kaldi_data_directory(opened, wav, tmp_path):
     cut = assess_pairs(opened, [Trial("u1", "u2", True)], tmp_path).scores[SYSTEM].scores
     whole = assess_pairs(opened, [Trial("clara/0.wav", "clara/1.wav", True)], wav).scores[SYSTEM].scores
     np.testing.assert_allclose(cut, whole, atol=1e-6)
+
+
+def test_a_recording_is_not_compared_with_itself_by_whatever_name(opened, wav, tmp_path):
+    (tmp_path / "a.wav").hardlink_to(wav / "clara" / "0.wav")
+    (tmp_path / "b.wav").symlink_to("a.wav")
+    for first, second in combinations_with_replacement(("a.wav", "b.wav", str(wav / "clara" / "0.wav")), 2):
+        compared = tmp_path / first, tmp_path / second
+        twice = "{} and {}: two recordings were expected, got the same file twice".format(*compared)
+        with pytest.raises(InputError, match=f"^{re.escape(twice)}$"):
+            assess_pairs(opened, [Trial(first, second, True)], tmp_path)
+        with pytest.raises(InputError, match=f"^{re.escape(twice)}$"):
+            compare_voices(opened, *compared)
 
 
 def test_what_pairs_cannot_be_combined_with_is_said_and_so_is_the_option(inside, store, wav, tmp_path, pairs):

@@ -216,9 +216,14 @@ def test_errors_of_the_caller_are_raised_as_they_are(client, tmp_path):
     for name in (None, 5, b"anna"):
         with pytest.raises(InputError, match="name: a name was expected"):
             client.remove(name)
-    for name in ("\ud800", 5):
-        with pytest.raises(ServiceError):
-            client.verify(name, b"x")
+    for call in (
+        lambda name: client.verify(name, b"x"), client.remove, lambda name: client.enroll(name, [b"x"]),
+        lambda name: client.stream(name, rate=8000).__enter__(),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="a name must be text, got half a surrogate pair"):
+            call("\ud800")
+    with pytest.raises(ServiceError):
+        client.verify(5, b"x")
     for files in ([], "call.wav", tmp_path, b"RIFF", None, 5):
         with pytest.raises(InputError, match="files: a list of one recording or more was expected"):
             client.enroll("anna", files)

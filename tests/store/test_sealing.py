@@ -290,6 +290,9 @@ def test_keys_come_from_a_file_or_the_environment_and_are_no_words(tmp_path, mon
         monkeypatch.setenv(KEY_VARIABLE, short)
         with pytest.raises(StoreSealError, match=f"{KEY_VARIABLE}: a key must have at least 16 .* got {len(short)}"):
             Store(sealed)
+    monkeypatch.setenv(KEY_VARIABLE, str(tmp_path / "key"))
+    with pytest.raises(StoreSealError, match=f"{KEY_VARIABLE}: the key itself was expected, got the path of a file"):
+        Store(sealed)
     with pytest.raises(StoreSealError, match="at least 16 bytes, got 0"):
         Store(sealed, key=b"")
     with pytest.raises(StoreSealError, match="nokey: the key cannot be read"):

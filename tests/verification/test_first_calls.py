@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pipeline
-from pipeline.errors import AudioError, ConfigError, InputError
+from pipeline.errors import AudioError, ConfigError, InputError, StoreMissingError
 
 MISTAKES = {
     "a number as the model": (InputError, "its path was expected, got int", lambda _: pipeline.Verifier(3, "a")),
@@ -97,6 +97,26 @@ def test_a_store_or_its_path_stands_for_its_model(store, opened, heard):
         assert pipeline.Verifier(model, "anna").verify_file(heard("anna")) == expected
         assert pipeline.Identifier(model, system="fused").model.revision == opened.revision
         assert pipeline.VerificationStream(model, "anna").verifier.model.names == opened.names
+
+
+def test_a_name_is_in_a_model_and_in_its_store_if_it_can_be_claimed(copied):
+    store = pipeline.Store(copied)
+    store.rename("ivan", "jos\u00e9")
+    for holder in (store, store.load()):
+        for name in ("anna", "jos\u00e9", "jose\u0301"):
+            assert name in holder
+        for other in ("ivan", "Anna", "", "x" * 10**6, "\ud800", 3, None):
+            assert other not in holder
+    with pytest.raises(StoreMissingError):
+        assert "anna" in pipeline.Store("nowhere.store")
+
+
+def test_an_outcome_is_never_taken_for_true(opened, heard):
+    store = pipeline.Store(opened.where)
+    compared = pipeline.VoiceComparison(False, -2.0, 0.2, 0.4, -1.0, -3.0)
+    for outcome in (store.verify("ivan", heard("anna")), store.identify(heard("anna")), compared):
+        with pytest.raises(InputError, match=f"^{type(outcome).__name__}: it is neither true nor false"):
+            bool(outcome)
 
 
 def test_the_path_of_a_list_stands_for_its_trials(tmp_path, opened, heard):

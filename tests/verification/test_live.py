@@ -27,6 +27,7 @@ from populations import TINY
 
 from pipeline.audio.downmix import Downmix
 from pipeline.audio.microphone import SampleQueue, open_microphone
+from pipeline.cli.app import signals_leave
 from pipeline.cli.live import LevelMeter, until_interrupted, verify_live
 from pipeline.cli.record import PhraseRecorder, _files, prompts, record
 from pipeline.config import Config, FeatureSettings
@@ -400,11 +401,21 @@ def test_phrases_that_are_copies_are_named_by_their_number_unless_their_files_ar
 def test_recordings_that_are_not_kept_are_deleted_where_a_signal_ends_the_command(number, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = signal.getsignal(number)
-    with pytest.raises(SystemExit) as left, _files([np.zeros(800)], 8000, None) as paths:
+    with pytest.raises(SystemExit) as left, signals_leave(), _files([np.zeros(800)], 8000, None) as paths:
         assert all(path.is_relative_to(tmp_path) and path.exists() for path in paths)
         signal.raise_signal(number)
     assert left.value.code == 128 + number
     assert list(tmp_path.iterdir()) == [] and signal.getsignal(number) == before
+
+
+def test_a_closed_terminal_does_not_end_a_command_under_nohup():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals_leave():
+            signal.raise_signal(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_too_little_speech_enrolls_nobody(copied, read_aloud):

@@ -157,6 +157,26 @@ def test_a_stream_goes_from_too_little_speech_to_scoring_to_closed(opened, input
     assert stream.close() == last
 
 
+@pytest.mark.parametrize(
+    "made",
+    [lambda model: VerificationStream(model, "anna"), lambda m: Identifier(m).stream()],
+    ids=["claim", "identification"],
+)
+def test_a_with_block_closes_its_stream_unless_an_exception_ends_it(opened, inputs, made):
+    samples = inputs[8000][1]
+    expected = made(opened)
+    expected.push(samples)
+    with made(opened) as stream:
+        stream.push(samples)
+    with pytest.raises(StreamClosedError):
+        stream.push(samples)
+    assert stream.close() == expected.close()
+    with pytest.raises(KeyError), made(opened) as failed:
+        raise KeyError
+    failed.push(samples)
+    assert failed.close() == stream.close()
+
+
 def test_silence_is_too_little_speech_and_never_a_score(verifiers, opened, silence):
     nothing = Update(State.CLOSED, Decision.NOT_ENOUGH_SPEECH, None, None, None, 0, 0.0, 2.0, True, None, False)
     for verifier in verifiers.values():
