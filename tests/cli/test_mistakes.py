@@ -202,7 +202,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "removal of a stranger": (("speakers", "remove", "s.store", "Ana"), 2, "'anna'"),
     "removal of nobody": (("speakers", "remove", "s.store", "zz"), 2, "voiceclaim: 'zz': no such speaker is enrolled"),
     "raw record by microphone": (("record", "hugo", "--store", "n", "--raw", "8000"), 2, "give - as AUDIO"),
-    "recorded already": (("record", "anna", "--store", "s.store"), 2, "add recordings (enroll --add)"),
+    "recorded already": (("record", "anna", "--store", "s.store"), 2, "enrolled already: 'anna'; add to them"),
     "recorded alike": (("record", "Anna", "--store", "s.store"), 2, "'Anna' looks like 'anna'"),
     "recorded without a name": (("record", "an\u200bna", "--store", "n"), 2, "a name has visible characters"),
     "recordings kept in a file": (("record", "hugo", "--store", "n", "--keep", "call.flac"), 2, "a folder to write to"),
