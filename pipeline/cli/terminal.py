@@ -25,6 +25,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return True if ``stream`` is a terminal; it is None if the parent process closed it."""
+    return stream is not None and stream.isatty()
+
+
 def escape(text: str) -> str:
     """Replace control characters, line breaks and changes of direction by escapes: names may be hostile."""
     return "".join(
@@ -106,7 +111,7 @@ def print_skipped(skipped: Sequence[tuple[Path, str]]) -> None:
 def coloured(text: str, colour: str, stream: TextIO | None = None) -> str:
     """Return ``text`` in bold and colour where ``stream`` (the output) is a terminal and NO_COLOR is not set."""
     shown = sys.stdout if stream is None else stream
-    if shown is None or not shown.isatty() or os.environ.get("NO_COLOR"):
+    if not is_terminal(shown) or os.environ.get("NO_COLOR"):
         return text
     return typer.style(text, fg=colour, bold=True)
 
@@ -128,8 +133,7 @@ def print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], *, optiona
     """
     from rich.console import Console
 
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
-    width = Console().width if on_terminal else _UNBOUNDED
+    width = Console().width if is_terminal(sys.stdout) else _UNBOUNDED
     cells = [[escape(str(cell)) for cell in row] for row in (header, *rows)]
     text = _rendered(cells, _UNBOUNDED, 2)
     if optional is not None and _too_wide(text, width):
@@ -163,7 +167,7 @@ def _rendered(cells: list[list[str]], width: int, gap: int) -> str:
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
     """Yield a callback ``(stage, steps just done, steps in all)`` that draws one bar; without a terminal, nothing."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or not is_terminal(sys.stderr):
         yield lambda _stage, _steps, _total: None
         return
     from rich.console import Console
@@ -188,7 +192,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
 @contextmanager
 def live_line(*, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows a line of text in place on the error output; without a terminal, nothing."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+    if quiet or not is_terminal(sys.stderr):
         yield lambda _text: None
         return
     from rich.console import Console

@@ -35,7 +35,7 @@ from pipeline.cli.options import (
     point_of,
     refuse,
 )
-from pipeline.cli.terminal import coloured, escape, print_error, print_json, print_line, print_note
+from pipeline.cli.terminal import coloured, escape, is_terminal, print_error, print_json, print_line, print_note
 from pipeline.errors import AudioError, VoiceclaimError
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _verify_stream(
     as_json: bool,
 ) -> int:
     """Verify live audio; print updates as JSON lines unless the output is a terminal."""
-    json_lines = as_json or sys.stdout is None or not sys.stdout.isatty()
+    json_lines = as_json or not is_terminal(sys.stdout)
 
     def report(update: Update) -> None:
         if json_lines:
