@@ -108,7 +108,8 @@ def serve(
     - `voiceclaim serve speakers.store`
     - `voiceclaim serve speakers.store --host 0.0.0.0 --tokens tokens.txt --tls-cert cert.pem --tls-key key.pem`
     """
-    _check_installed()
+    for module in ("fastapi", "uvicorn"):
+        library(module, "serve", "server")
     from pipeline.evaluation.report import read_metrics, read_results
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
@@ -176,12 +177,6 @@ def serve(
         prepare=prepare,
         started=lambda url: print_line(f"serving {store} at {url}"),
     )
-
-
-def _check_installed() -> None:
-    """Raise UnavailableError where a library of the service is missing."""
-    for module in ("fastapi", "uvicorn"):
-        library(module, "serve", "server")
 
 
 def _announce(store: Path, background: bool) -> None:
