@@ -24,7 +24,7 @@ from pipeline.cli.options import (
     read_settings,
 )
 from pipeline.cli.terminal import cores, print_error, print_line
-from pipeline.errors import StoreMissingError
+from pipeline.errors import StoreError
 from pipeline.extras import library
 
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ def serve(
 
 
 def _announce(store: Path, background: bool) -> None:
-    """Print that there is no ``store`` yet, and how it will be made; raises StoreMissingError if it cannot be."""
+    """Print that there is no ``store`` yet, and how it will be made; raises StoreError if it cannot be."""
     if not store.parent.is_dir():
-        raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
+        raise StoreError(f"{store}: no store can be made here: there is no folder {store.parent}")
     what = "is made with synthetic background voices" if background else "is made by the first enrollment"
     print_error(f"{store}: no speaker store here yet; it {what}")
 

@@ -291,6 +291,11 @@ def test_a_mistake_has_an_answer(inside, folder, mistake):
         assert result.err.splitlines()[-1].startswith("voiceclaim: ")
 
 
+def test_a_service_without_a_folder_names_that_as_its_only_reason(inside):
+    result = inside("serve", "nowhere/s.store")
+    assert result.err == "voiceclaim: nowhere/s.store: no store can be made here: there is no folder nowhere\n"
+
+
 def test_a_run_that_enrolls_only_some_names_the_others_last(inside, folder):
     shutil.copytree(folder / "memos" / "hugo", folder / "recordings" / "hugo")
     shutil.copy(folder / "broken" / "anna" / "garbage.wav", folder / "recordings" / "anna" / "broken.wav")

@@ -277,7 +277,7 @@ def test_another_store_in_the_place_of_this_one_has_nobody_of_it(copied, tmp_pat
     assert live.verifier("anna").model.names == ("anna", "ivan")
     copied.rename(another)
     for _ in range(2):  # a store that is lost is not one before its first enrollment
-        with pytest.raises(StoreMissingError, match="is gone"):
+        with pytest.raises(StoreMissingError, match=r"store is gone; put it back, or start the service again$"):
             live.current()
     another.rename(copied)
     assert live.verifier("anna").model.names == ("anna", "ivan")
