@@ -42,9 +42,9 @@ import pipeline
 from benchmarks import real_speech
 from benchmarks.tables import markdown_table
 from pipeline.evaluation import NameColumn, SystemScores, Trial, paired_bootstrap
+from pipeline.evaluation.breakdowns import group_metrics
 from pipeline.evaluation.measure import speaker_interval
 from pipeline.evaluation.report import read_metrics, read_results
-from pipeline.metrics import rule_of_thirty
 
 Vector = NDArray[np.float32]
 Array = NDArray[np.float64]
@@ -193,14 +193,14 @@ def scored(root: Path, trials: Sequence[Trial], embed: Embedder) -> dict[str, Sy
 def figures(scores: SystemScores) -> dict[str, Any]:
     """Return the EER of one system on one list, its interval, and whether it rests on 30 errors."""
     rate = pipeline.equal_error_rate(scores.target, scores.nontarget).rate
+    of_list = group_metrics(scores, slice(None), None)
     interval = speaker_interval(scores, seed=SEED)
-    counts = scores.target.size, scores.nontarget.size
     return {
         "eer_percent": 100 * rate,
         "eer_percent_ci95": [100 * interval.low, 100 * interval.high],
-        "n_target": counts[0],
-        "n_nontarget": counts[1],
-        "rule_of_30": rate >= max(map(rule_of_thirty, counts)),
+        "n_target": of_list.n_target,
+        "n_nontarget": of_list.n_nontarget,
+        "rule_of_30": of_list.rule_of_30,
     }
 
 

@@ -160,10 +160,10 @@ class StoreError(VoiceclaimError):
 
 
 class StoreMissingError(StoreError):
-    """There is no store at ``path``."""
+    """There is no store at ``path``, or none any more."""
 
-    def __init__(self, path: object) -> None:
-        super().__init__(f"{path}: no speaker store here; enroll somebody first")
+    def __init__(self, path: object, reason: str = "no speaker store here; enroll somebody first") -> None:
+        super().__init__(f"{path}: {reason}")
 
 
 class StoreFormatError(StoreError):

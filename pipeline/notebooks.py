@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 
-def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> str:
+def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str) -> str:
     """Return a table, its text escaped."""
 
     def row(cells: Sequence[object], tag: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +39,7 @@ def compare_voices(
     found = compare(model, first, second, channel=channel, jobs=jobs or cores())
     note_mixed(found.mixed, model.config.checks)
     if as_json:
-        print_json({"first": str(first), "second": str(second), **found.as_json()})
+        print_json({"first": str(first), "second": str(second), **asdict(found)})
     else:
         words = coloured("one voice", "green") if found.same else coloured("two voices", "red")
         print_line(

@@ -65,10 +65,9 @@ def evaluate(
     ] = None,
     format_name: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help=f"Format: {', '.join(FORMATS)}.", show_default="detected"),
-    ] = None,
-    key_format: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Format of --key.", show_default="detected")
+        typer.Option(
+            "--format", metavar="NAME", help=f"Format of --scores: {', '.join(FORMATS)}.", show_default="detected"
+        ),
     ] = None,
     llr: Annotated[
         bool | None,
@@ -127,13 +126,13 @@ def evaluate(
             "--unknown-impostors": unknown_impostors,
         }
         refuse("cannot be combined with --scores", of_claims)
-        options = {"scores_format": format_name, "key_format": key_format, "llr": llr, "systems": names_of(systems)}
+        options = {"scores_format": format_name, "llr": llr, "systems": names_of(systems)}
         with folder_of_results(out):
             table, written = _evaluate_scores(scores, key, out, **options)
     elif store is None or trials is None:
         raise typer.BadParameter("give STORE and TRIALS, or --scores FILE and --key FILE")
     else:
-        refuse("requires --scores", {"--key": key, "--format": format_name, "--key-format": key_format, "--llr": llr})
+        refuse("requires --scores", {"--key": key, "--format": format_name, "--llr": llr})
         with folder_of_results(out):  # tried before hours of scoring
             table, written = evaluate_list(
                 *(store, trials, root, out, names_of(systems), jobs or cores()),

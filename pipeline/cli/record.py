@@ -36,7 +36,7 @@ from pipeline.cli.options import (
     refuse,
 )
 from pipeline.cli.terminal import cores, escape, live_line, print_json, print_line, print_note, progress_bar
-from pipeline.errors import EnrollmentRefusedError, InputError, NotEnoughSpeechError, SpeakerExistsError
+from pipeline.errors import EnrollmentRefusedError, InputError, NotEnoughSpeechError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -79,7 +79,6 @@ def record(
     """
     from pipeline.audio.corpus import Utterance
     from pipeline.audio.downmix import Downmix
-    from pipeline.config import Config
     from pipeline.enrollment.enroll import enroll
     from pipeline.verification.audio_warnings import WARNINGS
 
@@ -89,7 +88,7 @@ def record(
         refuse("is for a pipe: give - as AUDIO", {"--raw": raw, "--channel": channel})
     mix = Downmix("<stdin>", channel)
     requested = read_settings(config, override)
-    settings = _stored_settings(store, name) or requested or Config()
+    settings = _settings(store, name, requested)
     if keep is not None:
         keep = _folder_of(name, keep)
     with pipe(raw, mix) if audio == "-" else microphone(device) as (rate, blocks):
@@ -134,24 +133,18 @@ def _by_phrase(write: Callable[[], EnrollmentReport], paths: Sequence[Path]) -> 
     return replace(report, findings=tuple(replace(one, reason=renamed(one.reason)) for one in report.findings))
 
 
-def _stored_settings(store: Path, name: str) -> Config | None:
-    """Return the settings of an existing store; raises InputError or SpeakerExistsError if ``name`` cannot go there."""
+def _settings(store: Path, name: str, requested: Config | None) -> Config:
+    """Return the settings that ``name`` is to be enrolled with; raises as ``enroll`` if that cannot be done."""
+    from pipeline.enrollment.arguments import agreed_settings, check_names
     from pipeline.errors import StoreMissingError
-    from pipeline.names import check_new_names
     from pipeline.store.store import Store
 
     try:
         opened = Store(store).load()
     except StoreMissingError:
         opened = None
-    names = [] if opened is None else [speaker.name for speaker in opened.speakers]
-    if (plain := unicodedata.normalize("NFC", name)) in names:
-        raise SpeakerExistsError(
-            f"{store}: enrolled already: {name!r}; choose another name, add recordings (enroll --add), or"
-            " remove the speaker first"
-        )
-    check_new_names([plain], names)
-    return None if opened is None else opened.config
+    check_names(store, opened, {unicodedata.normalize("NFC", name): ()}, add=False)
+    return agreed_settings(store, opened, requested)
 
 
 def _folder_of(name: str, keep: Path) -> Path:

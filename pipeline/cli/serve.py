@@ -24,7 +24,7 @@ from pipeline.cli.options import (
     read_settings,
 )
 from pipeline.cli.terminal import cores, print_error, print_line
-from pipeline.errors import StoreMissingError
+from pipeline.errors import StoreError
 from pipeline.extras import library
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def serve(
     - `voiceclaim serve speakers.store`
     - `voiceclaim serve speakers.store --host 0.0.0.0 --tokens tokens.txt --tls-cert cert.pem --tls-key key.pem`
     """
-    _check_installed()
+    for module in ("fastapi", "uvicorn"):
+        library(module, "serve", "server")
     from pipeline.evaluation.report import read_metrics, read_results
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
@@ -178,16 +179,10 @@ def serve(
     )
 
 
-def _check_installed() -> None:
-    """Raise UnavailableError where a library of the service is missing."""
-    for module in ("fastapi", "uvicorn"):
-        library(module, "serve", "server")
-
-
 def _announce(store: Path, background: bool) -> None:
-    """Print that there is no ``store`` yet, and how it will be made; raises StoreMissingError if it cannot be."""
+    """Print that there is no ``store`` yet, and how it will be made; raises StoreError if it cannot be."""
     if not store.parent.is_dir():
-        raise StoreMissingError(f"{store}: no speaker store can be made here: there is no folder {store.parent}")
+        raise StoreError(f"{store}: no store can be made here: there is no folder {store.parent}")
     what = "is made with synthetic background voices" if background else "is made by the first enrollment"
     print_error(f"{store}: no speaker store here yet; it {what}")
 

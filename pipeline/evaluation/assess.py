@@ -292,8 +292,7 @@ def _collect(
     for system in systems:
         pairs = [done[trial.segment].scores[system, trial.speaker] for trial in scored]
         scores, llrs = np.array([score for score, _ in pairs]), [llr for _, llr in pairs]
-        calibrated = pairs and None not in llrs
-        ratios = np.array(llrs) if calibrated else None
+        ratios = np.array(llrs) if pairs and None not in llrs else None
         by_system[system] = SystemScores(speakers, paths, scores, targets, ratios, metadata)
     failed = tuple(result for result in results.values() if isinstance(result, FailedFile))
     mixed = tuple(path for path, result in done.items() if result.channels_differ)

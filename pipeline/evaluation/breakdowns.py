@@ -63,11 +63,12 @@ def breakdowns(scores: SystemScores, threshold: float | None) -> dict[str, dict[
     for name, column in scores.metadata.items():
         if column is not None and len(values := sorted(column.used, key=_natural)) > 1:
             of_value = np.asarray(column)
-            found[name] = {value: _group(scores, of_value == value, threshold) for value in values}
+            found[name] = {value: group_metrics(scores, of_value == value, threshold) for value in values}
     return found
 
 
-def _group(scores: SystemScores, rows: np.ndarray, threshold: float | None) -> GroupMetrics:
+def group_metrics(scores: SystemScores, rows: np.ndarray | slice, threshold: float | None) -> GroupMetrics:
+    """Return the metrics of the trials in ``rows``."""
     is_target = scores.is_target[rows]
     target, nontarget = scores.scores[rows][is_target], scores.scores[rows][~is_target]
     eer = equal_error_rate(target, nontarget).rate if target.size and nontarget.size else None

@@ -7,7 +7,7 @@ speaker are deleted. No machine changes. Scores change only for systems that sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from pipeline.enrollment.heldout_scoring import HeldOutScoring
 from pipeline.errors import AudioError, InputError, MetricError, NotEnoughSpeechError, check_callable
 from pipeline.evaluation import Trial
-from pipeline.evaluation.assess import FailedFile, positions_of
+from pipeline.evaluation.assess import FailedFile, Progress, positions_of
 from pipeline.evaluation.lists import as_trials
 from pipeline.evaluation.recordings import Recordings
 from pipeline.evaluation.speech import SpeechReader
@@ -98,7 +98,7 @@ def calibrate(
     *,
     channel: int | None = None,
     jobs: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> CalibrationReport:
     """Fit the thresholds and log-likelihood ratios of a store to labelled trials of your own, from now on.
 
@@ -234,7 +234,7 @@ def _scored(
     positions: Mapping[str, int],
     recordings: Recordings,
     jobs: int,
-    progress: Callable[[int, int], None] | None,
+    progress: Progress | None,
 ) -> tuple[HeldOutTrials, tuple[FailedFile, ...], tuple[str, ...]]:
     """Return the trials of ``labels`` as scored by ``model``, files without a score, and those that were mixed.
 

@@ -157,9 +157,7 @@ CohortPlan = tuple[CohortTable, list[Pair]]
 """Cohorts, and the missing pair machines (later, earlier), in order."""
 
 
-def plan_cohorts(
-    pool: Pool, settings: MachineConfig, known: CohortTable | None = None, *, jobs: int = 1
-) -> CohortPlan | None:
+def plan_cohorts(pool: Pool, settings: MachineConfig, known: CohortTable | None, *, jobs: int) -> CohortPlan | None:
     """Return the cohorts of ``pool``, whose first speakers are those of ``known``, and the pair machines to train.
 
     None if pair machines are trained against everybody, or not at all.

@@ -28,9 +28,7 @@ class Known:
     inner: Vectors
 
 
-def inner_products(
-    rows: Rows, known: Known | None = None, *, dtype: type[np.floating[Any]] = np.float32
-) -> tuple[AnyFloat, Array]:
+def inner_products(rows: Rows, known: Known | None, *, dtype: type[np.floating[Any]]) -> tuple[AnyFloat, Array]:
     """Return the inner products (S, S) of ``rows`` (S, D), some of them ``known``, and the mean (D,) of all rows.
 
     Products are summed in precision ``dtype``, in one pass over the rows that also gives the mean. The ``known`` array

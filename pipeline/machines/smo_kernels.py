@@ -50,12 +50,7 @@ def compiled(*signatures: str) -> Callable[[Function], Function]:
     """Compile for the ``signatures``; cached on disk for the next process where numba finds a folder to write to."""
 
     def compile_one(function: Function) -> Function:
-        options: dict[str, Any] = {
-            "nogil": True,
-            "fastmath": FAST,
-            "error_model": "numpy",
-            "no_cfunc_wrapper": True,
-        }
+        options: dict[str, Any] = {"nogil": True, "fastmath": FAST, "error_model": "numpy", "no_cfunc_wrapper": True}
         made: Any
         try:
             made = njit(list(signatures), cache=True, **options)(function)

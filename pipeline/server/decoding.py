@@ -26,26 +26,21 @@ class AudioBounds:
 
 
 class Decoder:
-    """Decodes files one after the other within ``bounds``: the one ``chosen`` channel, from 1, or the mean of all.
+    """Decodes files one after the other within ``bounds``."""
 
-    ``mix`` is the downmix of the latest file.
-    """
-
-    def __init__(self, bounds: AudioBounds, chosen: int | None) -> None:
-        self._bounds, self._chosen = bounds, chosen
-        self.mix = Downmix("audio", chosen)
+    def __init__(self, bounds: AudioBounds) -> None:
+        self._bounds = bounds
         self._seconds, self._samples = 0.0, 0
 
-    def blocks(self, path: Path) -> Iterator[tuple[int, Samples]]:
-        """Yield the rate and mono samples (n,) of ``path``, in blocks of which the first is empty.
+    def blocks(self, path: Path, mix: Downmix) -> Iterator[tuple[int, Samples]]:
+        """Yield the rate and mono samples (n,) of ``path`` by ``mix``, in blocks of which the first is empty.
 
         Raises AudioError, or ServiceError beyond the bounds.
         """
-        bounds, self.mix = self._bounds, Downmix("audio", self._chosen)
+        bounds, seconds = self._bounds, 0.0
         # The file has no name.
-        with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file, open_audio(file, mix=self.mix) as audio:
+        with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file, open_audio(file, mix=mix) as audio:
             yield audio.rate, np.empty(0)
-            seconds = 0.0
             for block in audio.blocks():
                 seconds += len(block) / audio.rate
                 self._seconds += len(block) / audio.rate
@@ -68,21 +63,21 @@ def _too_much(detail: str) -> ServiceError:
 
 def decode(channel: Channel, path: Path, bounds: AudioBounds, chosen: int | None) -> None:
     """Send the rate of a file, then the samples of its ``chosen`` channel, then whether mixed channels differ."""
-    decoder = Decoder(bounds, chosen)
-    for rate, block in decoder.blocks(path):
+    mix = Downmix("audio", chosen)
+    for rate, block in Decoder(bounds).blocks(path, mix):
         if len(block):
             channel.samples(block)
         else:
             channel.value({"rate": rate})
-    channel.value({"channels_differ": decoder.mix.channels_differ})
+    channel.value({"channels_differ": mix.channels_differ})
 
 
 def check(_channel: Channel, paths: Sequence[Path], bounds: AudioBounds, chosen: int | None) -> list[str | None]:
     """Return, for each file, the reason why it cannot be decoded, or None; raises ServiceError beyond the bounds."""
-    decoder, reasons = Decoder(bounds, chosen), list[str | None]()
+    decoder, reasons = Decoder(bounds), list[str | None]()
     for path in paths:
         try:
-            for _ in decoder.blocks(path):
+            for _ in decoder.blocks(path, Downmix("audio", chosen)):
                 pass
             reasons.append(None)
         except AudioError as error:

@@ -9,7 +9,6 @@ import time
 import traceback
 from typing import Any
 
-LEVELS = ("error", "warning", "info", "debug")
 _LOGGER = logging.getLogger("voiceclaim.service")
 
 
@@ -21,7 +20,7 @@ class _Lines(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Write events of ``level`` and above, one of ``LEVELS``."""
+    """Write events of ``level`` and above: "error", "warning", "info" or "debug"."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
     _LOGGER.handlers[:] = [handler]

@@ -83,8 +83,8 @@ class NewestModel:
             model = self._store.load(unknown_impostors=self._unknown)
         except StoreMissingError:
             if self._model is not None:
-                detail = f"{self._store.path}: the speaker store is gone; put it back, or start the service again"
-                raise StoreMissingError(detail) from None
+                gone = "the speaker store is gone; put it back, or start the service again"
+                raise StoreMissingError(self._store.path, gone) from None
             model = None
         known = self._model
         if known is None or model is None or known.digest != model.digest:

@@ -86,7 +86,7 @@ _FORM_OF_FILES = described({"files": {"type": "array", "items": FILE}, CHANNEL: 
 _FORM_OF_CLAIM = described(
     {"claim": {"type": "string"}, "file": FILE, "system": {"type": "string"}, CHANNEL: NUMBER}, "claim", "file"
 )
-_METRICS_TEXT: dict[int | str, dict[str, Any]] = {
+_COUNTERS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {}}, "description": "Counters in Prometheus' text format"}
 }
 
@@ -180,10 +180,7 @@ async def remove(name: str, service: Here, caller: Enrolling) -> dict[str, Any]:
 
 
 @router.post(
-    "/verify",
-    response_model=messages.Outcome,
-    summary="Verify a claim on a file",
-    openapi_extra=_FORM_OF_CLAIM,
+    "/verify", response_model=messages.Outcome, summary="Verify a claim on a file", openapi_extra=_FORM_OF_CLAIM
 )
 async def verify(request: Request, service: Here, caller: Verifying) -> dict[str, Any]:
     """Verify the claim that an enrolled speaker speaks in an audio file.
@@ -242,10 +239,7 @@ async def healthz(request: Request, service: Here) -> dict[str, str]:
 
 
 @router.get(
-    "/evaluation",
-    dependencies=_EITHER,
-    response_model_exclude={"state"},
-    summary="Error rates of the last evaluation",
+    "/evaluation", dependencies=_EITHER, response_model_exclude={"state"}, summary="Error rates of the last evaluation"
 )
 async def evaluation(service: Here) -> Evaluation:
     """Return both error rates against the threshold, for every scoring system of the last evaluation.
@@ -258,11 +252,7 @@ async def evaluation(service: Here) -> Evaluation:
 
 
 @router.get(
-    "/metrics",
-    dependencies=_EITHER,
-    responses=_METRICS_TEXT,
-    response_class=Response,
-    summary="Counters for Prometheus",
+    "/metrics", dependencies=_EITHER, responses=_COUNTERS, response_class=Response, summary="Counters for Prometheus"
 )
 async def metrics(service: Here) -> Response:
     """Return counters in Prometheus' text format; no names, addresses or scores."""

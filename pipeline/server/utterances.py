@@ -19,7 +19,8 @@ from pipeline.features.frontend import FrontEnd
 from pipeline.server.settings import Settings
 from pipeline.store.model import SpeakerModel
 
-_SUBTYPES = {"s16le": ("PCM_16", "<i2"), "f32le": ("FLOAT", "<f4")}
+# Encoding: libsndfile's name, data type, and full scale, by which the decoded samples are as they were sent.
+_WRITTEN = {"s16le": ("PCM_16", "<i2", 2.0**15), "f32le": ("FLOAT", "<f4", 1.0)}
 Table = dict[str, Any]
 Recordings = Mapping[Path, str]
 """Audio files, and the names by which the caller knows them."""
@@ -47,7 +48,6 @@ class UtteranceFiles:
         self._pcm = pcm
         self._folder = folder
         self._files: list[Path] = []
-        self._rest = b""  # of a sample cut in two
         self._audio_seconds = self._speech_seconds = self._peak = 0.0
         self._begin()
 
@@ -58,11 +58,8 @@ class UtteranceFiles:
     @_written()
     def push(self, data: bytes) -> None:
         """Append bytes to the current utterance; raises AudioError, or OSError where there is no room."""
-        samples = self._decoder.push(data)
-        rest = self._rest + data
-        end = len(rest) - len(rest) % self._pcm.frame_bytes
-        self._rest = rest[end:]
-        self._file.write(np.frombuffer(rest[:end], _SUBTYPES[self._pcm.encoding][1]))
+        samples, (_, kind, full_scale) = self._decoder.push(data), _WRITTEN[self._pcm.encoding]
+        self._file.write((full_scale * samples).astype(kind))
         self._count(len(self._front_end.push(samples).vectors))
         self._clipping.push(samples)
         if len(samples):
@@ -108,14 +105,13 @@ class UtteranceFiles:
     @_written()
     def _begin(self) -> None:
         path = self._folder / f"{len(self._files):04d}.wav"
-        subtype, _ = _SUBTYPES[self._pcm.encoding]
+        subtype, *_ = _WRITTEN[self._pcm.encoding]
         self._file: Any = soundfile.SoundFile(path, "w", self._pcm.rate, 1, subtype, format="WAV")
         self._files.append(path)
         where = f"utterance {len(self._files)}"
         self._decoder = PcmDecoder(self._pcm, where=where)
         self._front_end = FrontEnd(self._config.features, self._pcm.rate, where=where)
         self._clipping = Clipping()
-        self._rest = b""
         self._utterance_seconds = 0.0
 
     def _count(self, frames: int) -> None:

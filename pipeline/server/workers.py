@@ -196,9 +196,7 @@ class Workers:
     async def result(self, caller: Caller, task: Callable[..., Any], *arguments: Any) -> Any:
         """Run a task that sends no messages, and return its result."""
         async with self.conversation(caller, task, *arguments) as (_, messages):
-            async for message in messages:
-                return message["result"]
-        raise AssertionError("a task ends with a result or an error")
+            return (await anext(messages))["result"]
 
     def _ready(self) -> Worker | None:
         while self._idle:

@@ -167,7 +167,7 @@ class Rows:
             raise self._digest_error(f"array {name!r}")
         return data
 
-    def write_array(self, owner: int | None, name: str, array: AnyArray, before: Entry | None = None) -> None:
+    def write_array(self, owner: int | None, name: str, array: AnyArray, before: Entry | None) -> None:
         """Write one array in place of the one listed as ``before``; parts that have not changed are left alone."""
         dtype, parts = encoded(array, in_parts=owner is None)
         there, number = () if before is None else before.parts, 0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
@@ -47,10 +46,6 @@ class VoiceComparison(NoTruthValue):
     first_enrolled: float
     second_enrolled: float
     mixed: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields as one table for JSON."""
-        return asdict(self)
 
 
 def compare_voices(

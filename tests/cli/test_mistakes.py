@@ -216,7 +216,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "removal of a stranger": (("speakers", "remove", "s.store", "Ana"), 2, "'anna'"),
     "removal of nobody": (("speakers", "remove", "s.store", "zz"), 2, "voiceclaim: 'zz': no such speaker is enrolled"),
     "raw record by microphone": (("record", "hugo", "--store", "n", "--raw", "8000"), 2, "give - as AUDIO"),
-    "recorded already": (("record", "anna", "--store", "s.store"), 2, "add recordings (enroll --add)"),
+    "recorded already": (("record", "anna", "--store", "s.store"), 2, "enrolled already: 'anna'; add to them"),
     "recorded alike": (("record", "Anna", "--store", "s.store"), 2, "'Anna' looks like 'anna'"),
     "recorded without a name": (("record", "an\u200bna", "--store", "n"), 2, "a name has visible characters"),
     "recordings kept in a file": (("record", "hugo", "--store", "n", "--keep", "call.flac"), 2, "a folder to write to"),
@@ -309,6 +309,11 @@ def test_a_mistake_has_an_answer(inside, folder, mistake):
     assert not (folder / "new.store").exists() and not (folder / "n").exists()
     if code == 2:
         assert result.err.splitlines()[-1].startswith("voiceclaim: ")
+
+
+def test_a_service_without_a_folder_names_that_as_its_only_reason(inside):
+    result = inside("serve", "nowhere/s.store")
+    assert result.err == "voiceclaim: nowhere/s.store: no store can be made here: there is no folder nowhere\n"
 
 
 def test_a_run_that_enrolls_only_some_names_the_others_last(inside, folder):

@@ -54,6 +54,18 @@ def test_distances_in_place_of_scores_are_suspected(inside, tmp_path, trials):
         assert ("s: targets score lower than nontargets; are these distances? Negate them\n" in shown) is is_said
 
 
+def test_a_key_of_numbers_alone_is_read_after_convert_is_told_its_format(inside, refused, tmp_path):
+    pairs = [(model, segment) for model in range(2) for segment in range(20)]
+    (tmp_path / "key.txt").write_text("".join(f"{m} {n} {int(n % 2 == m)}\n" for m, n in pairs))
+    (tmp_path / "s.txt").write_text("".join(f"{m} {n} {n + 10 * (n % 2 == m)}\n" for m, n in pairs))
+    words = ("evaluate", "--scores", "s.txt", "--format", "kaldi", "--out", "out", "--key")
+    assert "36 of 40 have none" in refused(*words, "key.txt")  # read as VoxCeleb's
+    inside("convert", "key.txt", "key.csv", "--format", "kaldi", "--to", "csv", "--write", "key")
+    inside(*words, "key.csv")
+    table, own = json.loads((tmp_path / "out" / "metrics.json").read_text()), np.arange(20.0)
+    assert table["systems"]["s"]["eer_percent"] == pytest.approx(100 * equal_error_rate(own + 10, own).rate)
+
+
 def test_scores_without_llrs_have_no_calibration_and_unlisted_ones_are_counted(inside, refused, tmp_path, trials):
     write_list(tmp_path / "key.txt", trials[np.arange(700)], format_name="kaldi", kind="key")
     write_list(tmp_path / "sys.txt", trials, format_name="kaldi", kind="scores")

@@ -24,6 +24,7 @@ from service import evaluated
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from pipeline import errors
+from pipeline.audio.streams import PcmFormat
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import ConfigError, ServiceError, StoreMissingError, StreamClosedError, UnknownSpeakerError
@@ -42,10 +43,29 @@ from pipeline.server.service import Service
 from pipeline.server.settings import Limits, Settings
 from pipeline.server.spool import Spool
 from pipeline.server.streams import verify_file
+from pipeline.server.utterances import UtteranceFiles
 from pipeline.store.backup import backup_store, restore_store
 from pipeline.store.store import Store
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~+/", min_size=16, max_size=64)
+
+
+# Recordings
+
+
+@pytest.mark.parametrize(("encoding", "kind"), [("s16le", "<i2"), ("f32le", "<f4")])
+def test_the_file_of_an_utterance_holds_the_samples_that_were_sent_however_they_are_cut(encoding, kind, tmp_path):
+    sent = np.arange(-(2**15), 2**15).astype(kind)
+    if kind == "<f4":
+        bits = np.random.default_rng(0).integers(0, 2**32, 50_000, dtype=np.uint32).view("<f4")
+        sent = bits[np.abs(bits) < 2.0**31]  # finite, subnormal ones among them
+    data, settings = sent.tobytes(), Settings(tmp_path / "s.store")
+    files = UtteranceFiles(settings, tmp_path, None, PcmFormat(16_000, encoding=encoding))
+    for start in range(0, len(data), 9_999):
+        files.push(data[start : start + 9_999])
+    files.finish()
+    (path,) = files.recordings()
+    assert soundfile.read(path, dtype=sent.dtype.name)[0].astype(kind).tobytes() == data
 
 
 # Tokens
@@ -257,7 +277,7 @@ def test_another_store_in_the_place_of_this_one_has_nobody_of_it(copied, tmp_pat
     assert live.verifier("anna").model.names == ("anna", "ivan")
     copied.rename(another)
     for _ in range(2):  # a store that is lost is not one before its first enrollment
-        with pytest.raises(StoreMissingError, match="is gone"):
+        with pytest.raises(StoreMissingError, match=r"store is gone; put it back, or start the service again$"):
             live.current()
     another.rename(copied)
     assert live.verifier("anna").model.names == ("anna", "ivan")

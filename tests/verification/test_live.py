@@ -32,7 +32,14 @@ from pipeline.cli.live import LevelMeter, until_interrupted, verify_live
 from pipeline.cli.record import PhraseRecorder, _files, prompts, record
 from pipeline.config import Config, FeatureSettings
 from pipeline.enrollment.enroll import enroll
-from pipeline.errors import AudioError, EnrollmentRefusedError, InputError, NotEnoughSpeechError, SpeakerExistsError
+from pipeline.errors import (
+    AudioError,
+    ConfigError,
+    EnrollmentRefusedError,
+    InputError,
+    NotEnoughSpeechError,
+    SpeakerExistsError,
+)
 from pipeline.store.store import Store
 from pipeline.verification.identifier import Identifier
 from pipeline.verification.verifier import Verifier
@@ -440,4 +447,10 @@ def test_recordings_are_kept_in_a_folder_of_their_own_or_refused_before_anybody_
 def test_a_name_that_is_taken_is_refused_before_anybody_speaks(copied, capsys):
     with pytest.raises(SpeakerExistsError, match="enrolled already"):
         record("anna", copied, "-")
+    assert "say:" not in capsys.readouterr().err
+
+
+def test_settings_that_are_not_those_of_the_store_are_refused_before_anybody_speaks(copied, capsys):
+    with pytest.raises(ConfigError, match="enrolled with other settings"):
+        record("hugo", copied, "-", override=["codebook.centroids=7"])
     assert "say:" not in capsys.readouterr().err
