@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ def _scored(
     held_out = [newcomer.speech.mapped(cut.held) for newcomer, cut in zip(newcomers, cuts, strict=True)]
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
     held = [
-        [joined_to(speech.versions[number], frames) for number in (0, *newcomer.scored)]
+        [trials_of(speech.versions[number], frames) for number in (0, *newcomer.scored)]
         for newcomer, speech in zip(newcomers, held_out, strict=True)
     ]
     prepared = trainer.prepared(newcomers, kept, held_out)
@@ -193,3 +193,17 @@ def cut_of(utterances: Sequence[FeatureBlock], settings: Config) -> Cut:
         return Cut(max(1, first), 0.0)
     more = round(wanted) - sum(sizes[first + 1 :])
     return Cut(first, max(1, sizes[first] - max(1, more)) / sizes[first])
+
+
+def trials_of(utterances: Sequence[FeatureBlock], frames: float) -> list[FeatureBlock]:
+    """Return held-out utterances as trials of about ``frames`` vectors: long utterances are cut, short ones joined.
+
+    Claims are about as long as a trial, and thresholds that hold for trials of half a minute do not hold for them.
+    """
+    pieces = []
+    for block in utterances:
+        length = len(block.vectors)
+        count = max(1, int(length / frames))
+        ends = [length * number // count for number in range(count + 1)]
+        pieces += [block] if count == 1 else [block.part(slice(*piece)) for piece in pairwise(ends)]
+    return joined_to(pieces, frames)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 from populations import SYSTEMS
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
@@ -15,14 +16,14 @@ from pipeline.audio.corpus import Utterance
 from pipeline.config import Config
 from pipeline.enrollment.enroll import enroll
 from pipeline.enrollment.expected import expected_errors
-from pipeline.enrollment.holdout import Cut, cut_of
+from pipeline.enrollment.holdout import Cut, cut_of, trials_of
 from pipeline.enrollment.removal import remove_speaker
 from pipeline.errors import MetricError
 from pipeline.evaluation import Trial
 from pipeline.evaluation.assess import assess
 from pipeline.evaluation.measure import measure
 from pipeline.features.frontend import read_features
-from pipeline.features.stream import FeatureBlock, joined, joined_to
+from pipeline.features.stream import FeatureBlock, joined
 from pipeline.machines.branches import NORMALISED_GMM, NORMALISED_SUPERVECTOR, PITCH
 from pipeline.machines.codebook import fit_codebook
 from pipeline.machines.pool import Pool
@@ -54,7 +55,7 @@ def split_utterances(utterances: list[FeatureBlock], settings: Config) -> tuple[
     """Return the speech to train on, and the held-out trials: every frame once, in order, with its level."""
     cut = cut_of(utterances, settings)
     frames = settings.threshold.trial_seconds / settings.features.step_seconds
-    kept, trials = joined(cut.kept(utterances)), joined_to(cut.held(utterances), frames)
+    kept, trials = joined(cut.kept(utterances)), trials_of(cut.held(utterances), frames)
     parts, whole = joined([kept, *trials]), joined(utterances)
     np.testing.assert_array_equal(parts.vectors, whole.vectors)
     for analysis in whole.others:
@@ -94,6 +95,16 @@ def test_the_end_of_one_long_recording_is_held_out_not_nearly_all_or_nothing(len
     assert len(kept.vectors) > 0
 
 
+@pytest.mark.parametrize(
+    ("lengths", "trials"),
+    [((5000,), 5), ((5250,), 5), ((60_000,), 60), ((3000, 900), 4), ((150,) * 20, 2), ((1, 1990), 1)],
+)
+def test_held_out_trials_have_the_length_of_the_settings_whether_recordings_are_long_or_short(lengths, trials, tiny):
+    lengths_of_trials = [len(trial.vectors) for trial in split_utterances(blocks_of(lengths), tiny)[1]]
+    assert len(lengths_of_trials) == trials
+    assert all(200 <= length < 400 for length in lengths_of_trials)
+
+
 @pytest.mark.parametrize("lengths", [(1, 1), (150, 300), (300, 30), (10, 20, 30), (40,) * 9])
 def test_no_augmented_version_of_a_held_out_utterance_is_trained_on(lengths, tiny):
     """Versions have speech of their own lengths, and may have none: the split is by utterance."""
@@ -106,6 +117,20 @@ def test_no_augmented_version_of_a_held_out_utterance_is_trained_on(lengths, tin
     cut = cut_of(whole, tiny)
     parts = (*cut.kept(whole), *cut.held(whole), *cut.kept(version))
     assert [len(block.vectors) for block in parts] == [80, 20, 40]
+
+
+def test_one_long_recording_of_each_speaker_has_held_out_trials_as_short_as_those_of_many_recordings(
+    tmp_path, recordings, tiny_with
+):
+    long = {}
+    for name in ("anna", "ivan"):
+        long[name] = tmp_path / f"{name}.wav"
+        samples = np.concatenate([soundfile.read(one.path)[0] for one in recordings[name]])
+        soundfile.write(long[name], samples, 8000)
+    trials = enroll(tmp_path / "long.store", long, tiny_with("threshold.holdout=0.5")).model.trials()
+    assert (trials.frames >= 200).all()
+    assert (trials.frames < 400).all()
+    assert trials.is_target.sum() >= 8  # half of some 23 s each, in pieces of 2 to 3 s
 
 
 def test_every_held_out_utterance_is_claimed_for_everybody(store):
