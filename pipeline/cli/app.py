@@ -112,7 +112,7 @@ def run() -> None:
             raise
         print_error(f"{os.fspath(error.filename)}: {error.strerror}")
     if code == INTERRUPTED:
-        print_error("interrupted; a store that was being changed is as it was")
+        print_error("interrupted; a store that was being changed is changed wholly or not at all")
     raise SystemExit(code)
 
 
