@@ -148,6 +148,15 @@ def test_nothing_is_left_of_a_service_however_it_ends(copied, tmp_path, heard, n
             "not enough memory: can't start new thread",
             marks=pytest.mark.skipif(sys.platform != "linux", reason="limits of memory"),
         ),
+        *(
+            pytest.param(
+                "import pipeline.cli.app, pipeline.server.run, resource as r;"
+                f" r.setrlimit(r.RLIMIT_NOFILE, ({most}, {most}))",
+                "voiceclaim: too many open files; let this command open more (ulimit -n)",
+                marks=pytest.mark.skipif(sys.platform != "linux", reason="limits of files"),
+            )
+            for most in (12, 20)
+        ),
     ],
 )
 def test_a_service_that_cannot_start_says_why_in_one_line(copied, tmp_path, before, said):
