@@ -6,6 +6,7 @@ interrupted.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -135,11 +136,14 @@ def run() -> None:
             f"not enough memory: {str(error) or 'an allocation failed'}; fewer --jobs and shorter recordings need less"
         )
     except OSError as error:  # a path on the command line that nothing else has checked
-        if error.filename is None:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            print_error("too many open files; let this command open more (ulimit -n)")
+        elif error.filename is None:
             raise
-        print_error(f"{os.fspath(error.filename)}: {error.strerror}")
+        else:
+            print_error(f"{os.fspath(error.filename)}: {error.strerror}")
     if code == INTERRUPTED:
-        print_error("interrupted; a store that was being changed is as it was")
+        print_error("interrupted; a store that was being changed is changed wholly or not at all")
     raise SystemExit(code)
 
 

@@ -68,19 +68,20 @@ def calibrate(
 
     audit = opened_log(log, log_key)
     if trials is None:
-        model = in_turn(store, wait, lambda: reset_calibration(logged_store(store, audit)))
-        if audit is not None:
-            record_reset(audit, model)
+        with logged_store(store, audit) as logged:
+            model = in_turn(store, wait, lambda: reset_calibration(logged))
+            if audit is not None:
+                record_reset(audit, model)
         if as_json:
             print_json({"store": str(store), "revision": model.revision})
         else:
             print_line("own trials erased; thresholds are those of the held-out trials")
         return
     claims, root, _ = claims_of(trials, root, Store(store).load().names, speaker_pattern)
-    with progress_bar(quiet=as_json) as advance:
+    with logged_store(store, audit) as logged, progress_bar(quiet=as_json) as advance:
         write = partial(
             calibrate_store,
-            logged_store(store, audit),
+            logged,
             claims,
             Recordings(root, {}) if trials.is_dir() else root,
             channel=channel,
@@ -88,8 +89,8 @@ def calibrate(
             progress=partial(advance, "scoring"),
         )
         report = in_turn(store, wait, write)
-    if audit is not None:
-        record_calibration(audit, report)
+        if audit is not None:
+            record_calibration(audit, report)
     note_mixed(report.mixed, report.model.config.checks)
     if as_json:
         print_json(_as_json(store, report))

@@ -121,11 +121,12 @@ def enroll(
     with (
         logged_failures(log, log_key, ENROLL, speakers) as audit,
         workers_of(scheduler, jobs or cores()) as workers,
+        logged_store(store, audit) as logged,
         progress_bar(quiet=as_json) as progress,
     ):
         write = partial(
             enroll_speakers,
-            logged_store(store, audit),
+            logged,
             dataclasses.replace(corpus, speakers=speakers),
             settings,
             role="background" if background else "speaker",
@@ -138,8 +139,8 @@ def enroll(
             progress=progress,
         )
         report = in_turn(store, wait, write)
-    if audit is not None:
-        record_enrollment(audit, report)
+        if audit is not None:
+            record_enrollment(audit, report)
     if as_json:
         print_json(report_json(store, report))
     else:

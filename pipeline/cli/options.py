@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -236,11 +237,24 @@ def opened_log(log: Path | None, key_file: Path | None) -> AuditLog | None:
     return open_log(log, key_file)
 
 
-def logged_store(path: Path, audit: AuditLog | None) -> Store:
-    """Return the store at ``path``, in which no change is made that ``audit``, if there is one, cannot record."""
+@contextmanager
+def logged_store(path: Path, audit: AuditLog | None) -> Iterator[Store]:
+    """Yield the store at ``path``, in which no change is made that ``audit``, if there is one, cannot record.
+
+    From the commit to the end of the block, which records the change, Ctrl-C has no effect.
+    """
     from pipeline.store.store import Store
 
-    return Store(path, before_commit=None if audit is None else audit.check_writable)
+    def before_commit() -> None:
+        if audit is not None:
+            audit.check_writable()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield Store(path, before_commit=before_commit)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

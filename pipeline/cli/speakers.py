@@ -84,11 +84,14 @@ def remove(
     from pipeline.enrollment.removal import remove_speaker
     from pipeline.verification.audit_events import REMOVE, record_removal
 
-    with logged_failures(log, log_key, REMOVE, [name]) as audit, progress_bar(quiet=as_json) as progress:
-        write = partial(remove_speaker, logged_store(store, audit), name, jobs=jobs or cores(), progress=progress)
-        rest = in_turn(store, wait, write)
-    if audit is not None:
-        record_removal(audit, rest, name)  # also forgets the audio that was accepted
+    with (
+        logged_failures(log, log_key, REMOVE, [name]) as audit,
+        logged_store(store, audit) as logged,
+        progress_bar(quiet=as_json) as progress,
+    ):
+        rest = in_turn(store, wait, partial(remove_speaker, logged, name, jobs=jobs or cores(), progress=progress))
+        if audit is not None:
+            record_removal(audit, rest, name)  # also forgets the audio that was accepted
     left = len(rest.speakers)
     if as_json:
         print_json({"removed": name, "left": left})
@@ -116,10 +119,10 @@ def rename(
     """
     from pipeline.verification.audit_events import RENAME, record_renaming
 
-    with logged_failures(log, log_key, RENAME, [name]) as audit:
-        model = in_turn(store, wait, lambda: logged_store(store, audit).rename(name, new_name))
-    if audit is not None:
-        record_renaming(audit, model, name, new_name)
+    with logged_failures(log, log_key, RENAME, [name]) as audit, logged_store(store, audit) as logged:
+        model = in_turn(store, wait, lambda: logged.rename(name, new_name))
+        if audit is not None:
+            record_renaming(audit, model, name, new_name)
     if as_json:
         print_json({"renamed": name, "to": new_name})
     else:

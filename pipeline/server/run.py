@@ -130,16 +130,30 @@ def _load(config: uvicorn.Config, certificate: Path | None) -> None:
 
 def _begin(started: Callable[[str], None], url: str, pending: list[int]) -> None:
     """Call ``started``; signals that are ``pending`` from before uvicorn listened to them are raised again."""
-    asyncio.get_running_loop().set_exception_handler(_log_fault)
+    asyncio.get_running_loop().set_exception_handler(_Faults())
     for number in pending:
         signal.raise_signal(number)
     started(url)
 
 
-def _log_fault(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error that nothing waited for."""
-    error = context.get("exception")
-    logs.log_event("fault", level=logging.ERROR, what=context["message"] if error is None else logs.place_of(error))
+class _Faults:
+    """Logs errors that nothing waited for.
+
+    Where no more files can be opened, asyncio fails to accept connections thousands of times a second; one is logged.
+    """
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        what = context["message"] if error is None else logs.place_of(error)
+        if isinstance(error, OSError) and "socket" in context:
+            if loop.time() < self._silent_until:
+                return
+            self._silent_until = loop.time() + 1.0
+            what = f"{context['message']}: {error.strerror}"
+        logs.log_event("fault", level=logging.ERROR, what=what)
 
 
 def _config(app: ASGIApp, settings: Settings, certificate: Path | None, key: Path | None) -> uvicorn.Config:

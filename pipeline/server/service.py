@@ -57,9 +57,7 @@ class Service:
         limits = settings.limits
         self.settings = settings
         self.metrics = Metrics()
-        self.spool = Spool(settings.spool, limits.spool_bytes)
         self.streams = Shares("streams", limits.streams, max(1, int(limits.share * limits.streams)))
-        self.room = Shares("bytes of uploads", self.spool.bytes, max(1, int(limits.share * self.spool.bytes)))
         self.changes = Changes(settings, aliases=lambda: self.aliases)
         decoding = Bounds(_FILES_NICE, limits.decode_seconds, limits.decode_memory)
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
@@ -79,6 +77,8 @@ class Service:
         self._attempts = None if settings.attempts is None else Attempts.beside(settings.store, settings.attempts)
         sizes: dict[Pool, int] = {"scoring": threads, "disk": 4, "log": 4, "machines": 1}
         self._pools = {name: started_threads(size, name) for name, size in sizes.items()}
+        self.spool = Spool(settings.spool, limits.spool_bytes)  # last: nothing else deletes it
+        self.room = Shares("bytes of uploads", self.spool.bytes, max(1, int(limits.share * self.spool.bytes)))
 
     @property
     def aliases(self) -> list[tuple[Path, str]]:

@@ -20,6 +20,8 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
 import numpy as np
+import numpy.fft
+import numpy.ma  # both would otherwise be loaded by the first request, when memory may have run out
 
 from pipeline.audio.streams import Samples
 from pipeline.errors import ServiceError
@@ -146,11 +148,16 @@ class Worker:
 
 
 def started_threads(count: int, what: str) -> ThreadPoolExecutor:
-    """Return threads that have all started: CPython waits for ever for one that it starts when memory has run out."""
+    """Return threads that have all started: CPython waits for ever for one that it starts when memory has run out.
+
+    Raises MemoryError where one cannot be started.
+    """
     threads, go = ThreadPoolExecutor(count, thread_name_prefix=what), threading.Event()
     try:
         for _ in range(count):
             threads.submit(go.wait)
+    except RuntimeError as error:
+        raise MemoryError(str(error)) from None
     finally:
         go.set()
     return threads

@@ -142,14 +142,31 @@ def test_nothing_is_left_of_a_service_however_it_ends(copied, tmp_path, heard, n
     [
         ("import pipeline.server.scorers as s; s._SECONDS = 0.05", "could not be started: it took longer than 0.05 s"),
         ("open('calls.fingerprints', 'w').write('damaged')", "calls.fingerprints: fingerprints of audio cannot be"),
+        pytest.param(
+            "import pipeline.cli.app, pipeline.server.run, psutil, resource as r;"
+            " r.setrlimit(r.RLIMIT_AS, (psutil.Process().memory_info().vms + 2**26, r.RLIM_INFINITY))",
+            "not enough memory: can't start new thread",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="limits of memory"),
+        ),
+        *(
+            pytest.param(
+                "import pipeline.cli.app, pipeline.server.run, resource as r;"
+                f" r.setrlimit(r.RLIMIT_NOFILE, ({most}, {most}))",
+                "voiceclaim: too many open files; let this command open more (ulimit -n)",
+                marks=pytest.mark.skipif(sys.platform != "linux", reason="limits of files"),
+            )
+            for most in (12, 20)
+        ),
     ],
 )
 def test_a_service_that_cannot_start_says_why_in_one_line(copied, tmp_path, before, said):
     words = (*COMMAND[:-1], f"{before}; {COMMAND[-1]}", "serve", str(copied), "--port", "0", "--log", "calls")
+    words = (*words, "--spool", str(tmp_path))
     ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     (line,) = ended.stderr.splitlines()
     assert said in line
     assert (ended.returncode, ended.stdout) == (2, "")
+    assert not list(tmp_path.glob("voiceclaim-*"))
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals of POSIX")

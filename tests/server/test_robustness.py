@@ -6,13 +6,16 @@ import json
 import os
 import resource
 import secrets
+import socket
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import httpx
 import numpy as np
 import psutil
 import pytest
@@ -110,6 +113,20 @@ def test_a_service_that_has_started_starts_no_thread_and_answers_where_none_coul
             claims += [callers.submit(service.request, "POST", "/identify", files=long) for _ in range(4)]
             assert [each.result().status_code for each in claims] == [200] * 8
         assert process.num_threads() == threads
+
+
+def test_connections_without_a_descriptor_wait_and_are_a_line_a_second(copied, tmp_path):
+    with running(copied, tmp_path) as service:
+        process, address = psutil.Process(service.process.pid), httpx.URL(service.url)
+        most = process.num_fds() + 4
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (most, most))
+        began = time.monotonic()
+        with ExitStack() as connections:
+            for _ in range(16):
+                connections.enter_context(socket.create_connection((address.host, address.port)))
+            wait_until(lambda: service.log_text.count("out of system resource: Too many open files") > 1)
+            assert service.log_text.count('"event"') <= 2 + time.monotonic() - began
+        assert names_in(service) == list(Store(copied).load().names)
 
 
 def test_who_speaks_to_enroll_without_room_is_told_so_and_nothing_is_left(copied, tmp_path):

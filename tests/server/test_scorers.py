@@ -6,6 +6,8 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from contextlib import AsyncExitStack
 
 import numpy as np
@@ -156,6 +158,21 @@ def test_a_process_that_cannot_read_the_store_ends_and_no_claim_is_told_the_path
             assert (await claim.push(data))["score"] is not None
 
     run(test)
+
+
+def test_claims_and_identifications_load_no_library(store, heard):
+    """A library that a request loads may not fit in memory any more."""
+    program = """
+import sys
+import pipeline.server.run
+from pipeline.store.store import Store
+loaded, store = set(sys.modules), Store(sys.argv[1])
+store.verify("anna", sys.argv[2])
+store.identify(sys.argv[2])
+print(sorted(name for name in sys.modules.keys() - loaded if not name.startswith("pipeline.")))
+"""
+    words = [sys.executable, "-c", program, str(store), str(heard("anna"))]
+    assert subprocess.run(words, capture_output=True, check=True, text=True).stdout == "[]\n"
 
 
 def test_processes_may_end_before_a_claim_does(run):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -95,3 +98,43 @@ def test_a_key_that_cannot_be_read_stops_a_change_before_it_is_made(copied, tmp_
     with pytest.raises(AuditError, match="the key cannot be read"):
         remove(copied, "anna", log=tmp_path / "log", log_key=tmp_path / "none")
     assert "anna" in Store(copied).load().names
+
+
+_INTERRUPTED = """
+import os, signal
+from pipeline.store.rows import Rows
+run, at = Rows.run, {!r}
+def interrupted(self, sql, *values):
+    found = run(self, sql, *values)
+    if sql.startswith(at):
+        os.kill(os.getpid(), signal.SIGINT)
+    return found
+Rows.run = interrupted
+from pipeline.cli.main import main
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.parametrize(
+    ("words", "event"),
+    [
+        (("speakers", "rename", "copy.store", "lars", "zoe"), "rename"),
+        (("speakers", "remove", "copy.store", "lars"), "remove"),
+        (("enroll", "corpus", "--store", "copy.store"), "enroll"),
+        (("calibrate", "copy.store", "--reset"), "calibrate"),
+    ],
+    ids=lambda given: None if isinstance(given, str) else given[1],
+)
+@pytest.mark.parametrize("at", ["INSERT INTO store", "COMMIT"])
+def test_an_interruption_leaves_no_change_without_its_line(copied, corpus_of, tmp_path, words, event, at):
+    corpus_of(hugo=8)
+    identity, revision = Store(copied).state()
+    program = [sys.executable, "-c", _INTERRUPTED.format(at), *words, "--log", "log"]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    committed = at == "COMMIT"
+    assert done.returncode == (0 if committed else 128 + signal.SIGINT), done.stderr
+    assert Store(copied).state() == (identity, revision + committed)
+    logged = tables_in(tmp_path / "log")[1:] if (tmp_path / "log").exists() else []
+    assert [line["event"] for line in logged] == [event] * committed
+    assert ("interrupted; a store that was being changed is changed wholly or not at all" in done.stderr) != committed
