@@ -26,7 +26,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
     "samples without a header": (("enroll", "raw", "--store", "n"), 2, "without a header, ffmpeg -f mulaw -ar 8000"),
     "one short file each": (("enroll", "short", "--store", "n"), 3, "the same for 1 more speakers"),
-    "nothing but broken files": (("enroll", "broken", "--store", "n"), 3, ": 1 of the files cannot be used, the first:"),
+    "broken files alone": (("enroll", "broken", "--store", "n"), 3, ": 1 of the files cannot be used, the first:"),
     "no speaker matches": ((*ENROLL, "--only", "zz*"), 2, "no speaker among 2 matches --only zz*"),
     "one of two matches none": ((*ENROLL, "--only", "ivan", "--only", "ana"), 2, "matches --only ana; nearest: 'anna'"),
     "a list of a data directory": (
