@@ -31,7 +31,7 @@ from pipeline.cli.demo import demo
 from pipeline.cli.enroll import enroll
 from pipeline.cli.evaluate import evaluate
 from pipeline.cli.identify import identify
-from pipeline.cli.options import DONE, ERROR, INTERRUPTED, NOT_ENOUGH_SPEECH
+from pipeline.cli.options import DONE, ENDING, ERROR, INTERRUPTED, NOT_ENOUGH_SPEECH
 from pipeline.cli.record import record
 from pipeline.cli.seal import seal
 from pipeline.cli.serve import serve
@@ -107,9 +107,9 @@ def signals_leave() -> Iterator[None]:
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = {number for number in ENDING if number != signal.SIGINT}  # Ctrl-C raises KeyboardInterrupt
     ignored = {number for number in numbers if signal.getsignal(number) is signal.SIG_IGN}  # as under nohup
-    earlier = {number: signal.signal(number, leave) for number in numbers if number not in ignored}
+    earlier = {number: signal.signal(number, leave) for number in numbers - ignored}
     try:
         yield
     finally:

@@ -28,6 +28,9 @@ DONE, REJECTED, ERROR, NOT_ENOUGH_SPEECH, IN_PART = range(5)
 INTERRUPTED = 130
 WORST_FIRST = (ERROR, REJECTED, NOT_ENOUGH_SPEECH, DONE)
 
+# Signals by which a user, a supervisor or a closed terminal ends a command.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Speaker store.")]
 NewStore = Annotated[Path, typer.Option("--store", metavar="STORE", help="Speaker store (created if missing).")]
 ConfigFile = Annotated[
@@ -241,20 +244,22 @@ def opened_log(log: Path | None, key_file: Path | None) -> AuditLog | None:
 def logged_store(path: Path, audit: AuditLog | None) -> Iterator[Store]:
     """Yield the store at ``path``, in which no change is made that ``audit``, if there is one, cannot record.
 
-    From the commit to the end of the block, which records the change, Ctrl-C has no effect.
+    From the commit to the end of the block, which records the change, the signals of ``ENDING`` have no effect.
     """
     from pipeline.store.store import Store
 
     def before_commit() -> None:
         if audit is not None:
             audit.check_writable()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
 
-    handler = signal.getsignal(signal.SIGINT)
+    handlers = {number: signal.getsignal(number) for number in ENDING}
     try:
         yield Store(path, before_commit=before_commit)
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ run, at = Rows.run, {!r}
 def interrupted(self, sql, *values):
     found = run(self, sql, *values)
     if sql.startswith(at):
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), {})
     return found
 Rows.run = interrupted
 from pipeline.cli.main import main
@@ -127,14 +127,16 @@ main()
     ids=lambda given: None if isinstance(given, str) else given[1],
 )
 @pytest.mark.parametrize("at", ["INSERT INTO store", "COMMIT"])
-def test_an_interruption_leaves_no_change_without_its_line(copied, corpus_of, tmp_path, words, event, at):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_no_change_without_its_line(copied, corpus_of, tmp_path, words, event, at, number):
     corpus_of(hugo=8)
     identity, revision = Store(copied).state()
-    program = [sys.executable, "-c", _INTERRUPTED.format(at), *words, "--log", "log"]
+    program = [sys.executable, "-c", _INTERRUPTED.format(at, int(number)), *words, "--log", "log"]
     done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     committed = at == "COMMIT"
-    assert done.returncode == (0 if committed else 128 + signal.SIGINT), done.stderr
+    assert done.returncode == (0 if committed else 128 + number), done.stderr
     assert Store(copied).state() == (identity, revision + committed)
     logged = tables_in(tmp_path / "log")[1:] if (tmp_path / "log").exists() else []
     assert [line["event"] for line in logged] == [event] * committed
-    assert ("interrupted; a store that was being changed is changed wholly or not at all" in done.stderr) != committed
+    said = "interrupted; a store that was being changed is changed wholly or not at all" in done.stderr
+    assert said == (number == signal.SIGINT and not committed)
