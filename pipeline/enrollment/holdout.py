@@ -26,6 +26,9 @@ from pipeline.machines.workers import in_order
 from pipeline.scoring.trials import HeldOutTrials
 from pipeline.store.model import SpeakerModel
 
+# A held-out utterance as long as this many trials is cut into them. Shorter ones stay whole: the rules for small stores
+# were chosen beside background speakers with such utterances.
+LONG = 4
 # A held-out utterance is claimed for at most this many other speakers, drawn at random if there are more.
 MOST_OTHERS = 60
 # Each of up to FEW speakers has more trials than there are machines, so machines are made without the speaker
@@ -203,7 +206,10 @@ def trials_of(utterances: Sequence[FeatureBlock], frames: float) -> list[Feature
     pieces = []
     for block in utterances:
         length = len(block.vectors)
-        count = max(1, int(length / frames))
+        count = int(length / frames)
+        if count < LONG:
+            pieces.append(block)
+            continue
         ends = [length * number // count for number in range(count + 1)]
-        pieces += [block] if count == 1 else [block.part(slice(*piece)) for piece in pairwise(ends)]
+        pieces += [block.part(slice(*piece)) for piece in pairwise(ends)]
     return joined_to(pieces, frames)
