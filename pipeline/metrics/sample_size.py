@@ -1,4 +1,4 @@
-"""How well a number of independent trials measures a rate: Wilson's interval, and the rules of 3 and of 30.
+"""Wilson's interval of a share of independent trials, and the rules of 3 and of 30.
 
 The rules give the smallest error rates that so many trials can show (ISO/IEC 19795-1, annex B). Trials of one speaker
 are not independent, so that all three are optimistic; ``bootstrap_interval`` resamples speakers.
