@@ -43,6 +43,7 @@ def _k_means(vectors: Array, weights: Array, centroids: Array, rounds: int) -> A
     This is scikit-learn's KMeans, which takes longer to import than one speaker's codebook takes to fit.
     """
     columns = np.ascontiguousarray((weights[:, None] * vectors).T)
+    least = LEAST_MOVE * vectors.var(axis=0).mean()
     nearest = np.full(len(vectors), -1)
     for _ in range(rounds):
         before, nearest = nearest, _nearest(vectors, centroids)
@@ -50,9 +51,9 @@ def _k_means(vectors: Array, weights: Array, centroids: Array, rounds: int) -> A
         total = np.bincount(members, weights, len(centroids))
         sums = np.stack([np.bincount(members, column, len(centroids)) for column in columns], axis=1)
         moved = np.divide(sums, total[:, None], out=centroids.copy(), where=total[:, None] > 0.0)
-        move = ((moved - centroids) ** 2).sum()
+        is_settled = np.array_equal(before, nearest) or ((moved - centroids) ** 2).sum() <= least
         centroids = moved
-        if np.array_equal(before, nearest) or move <= LEAST_MOVE * vectors.var(axis=0).mean():
+        if is_settled:
             break
     return centroids
 

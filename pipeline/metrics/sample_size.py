@@ -51,7 +51,7 @@ def wilson_interval(
 ) -> tuple[FloatArray, FloatArray]:
     """Return Wilson's interval, from the first array to the second, of the shares ``counts`` / ``trials``.
 
-    ``scipy.stats.binomtest`` gives the same, and takes longer to import than most commands take to compute.
+    ``scipy.stats.binomtest`` gives the same, and takes half a second to import.
     """
     from scipy.special import ndtri  # slow to import
 

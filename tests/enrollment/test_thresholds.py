@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 from populations import SYSTEMS
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
@@ -117,6 +119,13 @@ def test_no_augmented_version_of_a_held_out_utterance_is_trained_on(lengths, tin
     cut = cut_of(whole, tiny)
     parts = (*cut.kept(whole), *cut.held(whole), *cut.kept(version))
     assert [len(block.vectors) for block in parts] == [80, 20, 40]
+
+
+@given(length=st.integers(1, 2000))
+def test_a_held_out_utterance_is_cut_from_four_trials_on(length):
+    lengths = [len(trial.vectors) for trial in trials_of(blocks_of((length,)), 200)]
+    assert sum(lengths) == length
+    assert lengths == [length] if length < 800 else all(200 <= one <= 250 for one in lengths)
 
 
 def test_one_long_recording_of_each_speaker_has_held_out_trials_as_short_as_those_of_many_recordings(
