@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import MetricError
-from pipeline.metrics.sample_size import wilson_interval
+from pipeline.metrics.sample_size import effective_trials, wilson_interval
 from pipeline.scoring.conditions import SIDE_INFORMATION
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
@@ -21,7 +22,10 @@ OFTEN, LEAST_REJECTED = 0.25, 2
 
 @dataclass(frozen=True, slots=True)
 class ErrorShare:
-    """``errors`` among ``trials``, their share ``rate``, and Wilson's interval (``low``, ``high``) for the share."""
+    """``errors`` among ``trials``, their share ``rate``, and its interval (``low``, ``high``).
+
+    The interval is Wilson's, of as many independent trials as these count for (``effective_trials``).
+    """
 
     errors: int
     trials: int
@@ -60,24 +64,27 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     trials = trials.comparable(population)
     ratios = model.scores_are_ratios(system)
     scores = trials.ratios(calibration) if ratios else trials.scores[system]
-    own, accepted = trials.is_target, scores >= threshold
-    enrolled = ~own & ~trials.unknown
+    own, unknown, accepted = trials.is_target, trials.unknown, scores >= threshold
+    enrolled = ~own & ~unknown
     if not own.any() or not enrolled.any():
         return None
     ids, places = np.unique(trials.claims[own], return_inverse=True)
     rejected, count = np.bincount(places, ~accepted[own]), np.bincount(places)
     often = set(ids[rejected >= np.maximum(LEAST_REJECTED, OFTEN * count)].tolist())
+    pairs = np.unique(np.stack([trials.claims, trials.speakers]), axis=1, return_inverse=True)[1]
+    shared = trials.claims, trials.speakers, pairs  # the model, the recordings, and both
+
+    def share(errors: NDArray[np.bool_], of: NDArray[np.bool_], *groupings: NDArray[Any]) -> ErrorShare:
+        wrong, count = int(errors[of].sum()), int(of.sum())
+        independent = effective_trials(scores[of], errors[of], [grouping[of] for grouping in groupings])
+        low, high = wilson_interval(np.array(wrong / count * independent), np.array(independent), LEVEL)
+        return ErrorShare(wrong, count, wrong / count, float(low), float(high))
+
     return ExpectedErrors(
         system=system,
         threshold=threshold,
-        false_reject=_share(~accepted[own]),
-        false_accept=_share(accepted[enrolled]),
-        false_accept_unknown=_share(accepted[trials.unknown]) if trials.unknown.any() else None,
+        false_reject=share(~accepted, own, trials.claims),
+        false_accept=share(accepted, enrolled, *shared),
+        false_accept_unknown=share(accepted, unknown, *shared) if unknown.any() else None,
         often_rejected=tuple(speaker.name for speaker in model.speakers if speaker.id in often),
     )
-
-
-def _share(errors: NDArray[np.bool_]) -> ErrorShare:
-    wrong, trials = int(errors.sum()), len(errors)
-    low, high = wilson_interval(np.array(wrong), np.array(trials), LEVEL)
-    return ErrorShare(wrong, trials, wrong / trials, float(low), float(high))

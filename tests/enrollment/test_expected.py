@@ -35,7 +35,9 @@ def test_expected_errors_are_those_of_the_held_out_trials_at_the_threshold(model
         assert (expected.false_reject.rate, share.rate) == (rates.false_reject, rates.false_accept)
         assert (expected.false_reject.trials, share.trials) == (own.sum(), impostors.sum())
         interval = binomtest(share.errors, share.trials).proportion_ci(0.95, "wilson")
-        assert (share.low, share.high) == (interval.low, interval.high)
+        # Trials of one voice are not independent: the interval is no narrower than that of as many independent ones.
+        assert share.low <= interval.low + 1e-12
+        assert share.high >= interval.high - 1e-12
 
 
 @pytest.mark.parametrize("model", ["rpoao"], indirect=True)

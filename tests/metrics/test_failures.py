@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.special import ndtri
 from scipy.stats import beta, binom
 from trial_scores import SCORES
 
@@ -23,6 +24,7 @@ from pipeline.metrics import (
     rule_of_thirty,
     rule_of_three,
 )
+from pipeline.metrics.sample_size import effective_trials, wilson_interval
 
 COUNTS = st.integers(0, 20)
 UNSCORED = st.builds(Unscored, COUNTS, COUNTS, COUNTS, COUNTS)
@@ -97,3 +99,35 @@ def test_thirty_errors_show_a_rate_to_within_thirty_percent(trials):
     assert rule_of_thirty(10) == rule_of_three(2) == 1.0
     with pytest.raises(MetricError, match="at least one trial"):
         rule_of_three(0)
+
+
+def _crossed(rng: np.random.Generator, speakers: int, share: float) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Draw standard normal scores of everybody's 8 utterances claimed for all others, and the trials' groupings."""
+    claims, of, _ = (axis.ravel() for axis in np.meshgrid(*map(np.arange, (speakers, speakers, 8)), indexing="ij"))
+    claims, of = claims[claims != of], of[claims != of]
+    groupings = [claims, of, claims * speakers + of]
+    parts = [rng.standard_normal(1 + groups.max())[groups] for groups in groupings]
+    noise = rng.standard_normal(len(claims))
+    return np.sqrt(share / 4) * (parts[0] + parts[1] + np.sqrt(2) * parts[2]) + np.sqrt(1 - share) * noise, groupings
+
+
+@pytest.mark.parametrize("speakers", [6, 20])
+@pytest.mark.parametrize("rate", [0.002, 0.03])
+def test_intervals_of_as_many_trials_as_correlated_ones_count_for_contain_the_rate(speakers, rate):
+    rng, inside, naive = np.random.default_rng(0), [], []
+    for _ in range(100):
+        scores, groupings = _crossed(rng, speakers, share=0.6)
+        errors = scores < ndtri(rate)
+        for sizes, kept in ((effective_trials(scores, errors, groupings), inside), (len(errors), naive)):
+            low, high = wilson_interval(np.array(errors.mean() * sizes), np.array(sizes), 0.95)
+            kept.append(low <= rate <= high)
+    assert np.mean(naive) < 0.95 <= np.mean(inside)
+
+
+def test_independent_trials_count_as_they_are_and_equal_ones_as_one():
+    scores, groups = np.random.default_rng(0).standard_normal(2000), np.arange(2000) // 8
+    assert effective_trials(scores, scores < -2, [groups]) == pytest.approx(2000, rel=0.1)
+    assert effective_trials(scores[groups], scores[groups] < -2, [groups]) == pytest.approx(250)
+    for whole in (np.zeros(2000, dtype=int), np.arange(2000)):  # one group, and groups of one trial
+        assert effective_trials(scores, scores < -2, [whole]) == pytest.approx(2000)
+    assert effective_trials(np.ones(2000), np.zeros(2000, dtype=bool), [groups]) == pytest.approx(2000)
