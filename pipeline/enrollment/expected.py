@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline.errors import MetricError
 from pipeline.metrics.sample_size import effective_trials, wilson_interval
 from pipeline.scoring.conditions import SIDE_INFORMATION
+from pipeline.scoring.fitting import expected_ratios
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
 from pipeline.store.thresholds import judged_trials
@@ -39,7 +40,7 @@ class ExpectedErrors:
     """Held-out trials, without augmented versions, that the default ``system`` gets wrong at its ``threshold``.
 
     ``false_accept`` is among claims by enrolled speakers, ``false_accept_unknown`` among claims by speakers who were
-    left out of the machines, None where there are none. ``often_rejected`` are names.
+    left out of the machines (``expected_ratios``), None where there are none. ``often_rejected`` are names.
     """
 
     system: str
@@ -63,7 +64,7 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     trials, population = judged_trials(model, trials, system)
     trials = trials.comparable(population)
     ratios = model.scores_are_ratios(system)
-    scores = trials.ratios(calibration) if ratios else trials.scores[system]
+    scores = expected_ratios(trials, calibration) if ratios else trials.scores[system]
     own, unknown, accepted = trials.is_target, trials.unknown, scores >= threshold
     enrolled = ~own & ~unknown
     if not own.any() or not enrolled.any():

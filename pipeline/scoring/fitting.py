@@ -23,7 +23,7 @@ from pipeline.scoring.calibration import (
 )
 from pipeline.scoring.conditions import CONDITION, DistanceLimit
 from pipeline.scoring.rules import RULES
-from pipeline.scoring.trials import HeldOutTrials
+from pipeline.scoring.trials import NOBODY, HeldOutTrials
 from pipeline.scoring.typical import Typicality
 
 Array = NDArray[np.float64]
@@ -152,8 +152,8 @@ def fit_threshold(
 
     It is set at the equal error rate over the expected impostors (``HeldOutTrials.expected``), or at the rate
     ``false_accept``, in which unknown impostors count by their share. Where a score is a share of frames, zero is never
-    accepted. A system that sums others needs its ``calibration``. Raises MetricError where there are too few trials,
-    such as those of a single speaker.
+    accepted. A system that sums others needs its ``calibration``, and has ``expected_ratios``. Raises MetricError where
+    there are too few trials, such as those of a single speaker.
     """
     rule = RULES[system]
     key = system if population > 1 else rule.alone_key
@@ -169,7 +169,7 @@ def fit_threshold(
     if rule.parts:
         if calibration is None:
             raise MetricError(f"threshold: {system!r} has no calibration; give the threshold itself")
-        return _threshold(trials.ratios(calibration), own, false_accept, weights)
+        return _threshold(expected_ratios(trials, calibration), own, false_accept, weights)
     threshold = _threshold(trials.scores[key], own, false_accept, weights)
     return max(threshold, SMALLEST_SHARE) if rule.binary else threshold
 
@@ -197,6 +197,15 @@ def _by_origin(trials: HeldOutTrials, unknown_share: float) -> Array | None:
         return None
     of_unknown, of_known = unknown_share / trials.unknown.sum(), (1.0 - unknown_share) / known.sum()
     return np.asarray(np.where(trials.unknown, of_unknown, of_known))
+
+
+def expected_ratios(trials: HeldOutTrials, calibration: SystemCalibration) -> Array:
+    """Return the ratios (n,) to expect: held-out ones of unknown impostors are spread, as in the fit, your own are not.
+
+    No UBM was trained on the unknown impostors of your own trials.
+    """
+    ratios = trials.ratios(calibration)
+    return ratios if NOBODY in trials.speakers else _as_unknown(trials, ratios)
 
 
 def _as_unknown(trials: HeldOutTrials, scores: Array) -> Array:
