@@ -68,6 +68,11 @@ def print_report(store: Path, report: EnrollmentReport) -> None:
         )
     if (expected := report.expected) is not None:
         _print_expected(expected)
+        if {speaker.utterances for speaker in report.enrolled if speaker.role == "speaker"} == {1}:
+            print_note(
+                "note: each speaker has one recording, whose end was held out: on another day, true claims are rejected"
+                " more often than expected; enroll recordings of several days"
+            )
     _note_few_speakers(len(report.model))
 
 

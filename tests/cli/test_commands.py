@@ -133,6 +133,15 @@ def test_a_user_beside_the_background_voices_is_told_from_others(inside, corpus_
     assert "enrolled already" in again.err
 
 
+@pytest.mark.parametrize("recordings", [1, 2])
+def test_expected_errors_from_one_recording_a_speaker_are_noted_to_be_of_one_day(inside, corpus_of, recordings):
+    root = corpus_of(anna=recordings, ivan=recordings)
+    enrolled = inside("enroll", root, "--store", "s", *SETTINGS, "--set", "codebook.min_seconds=1")
+    assert enrolled.code == 0
+    assert "expected on audio like this" in enrolled.out
+    assert ("on another day, true claims are rejected more often" in enrolled.err) == (recordings == 1)
+
+
 def test_background_voices_that_are_refused_are_named(inside):
     words = (
         "background",
