@@ -167,7 +167,7 @@ def _end(counts: dict[str, Any], enrolled: Sequence[str], files: int) -> None:
         print_error(f"no {missing} claims were scored: error rates need claims of both classes")
     if failed:
         share = 100 * failed / (scored + failed)
-        print_error(f"{failed} trials ({share:.0f} %) have no score; EER and costs are those of the others")
+        print_error(f"{failed} trials ({share:.3g} %) have no score; EER and costs are those of the others")
         raise typer.Exit(IN_PART)
 
 

@@ -149,7 +149,7 @@ def test_trials_without_a_score_are_said_last_and_by_the_exit_code(inside, store
     result = inside("evaluate", store, "tree", "--out", "out", "--systems", "poao")
     assert result.code == 4
     assert result.err.splitlines()[-1] == (
-        "voiceclaim: 4 trials (14 %) have no score; EER and costs are those of the others"
+        "voiceclaim: 4 trials (14.3 %) have no score; EER and costs are those of the others"
     )
     assert "with those as rejected" in result.out
     entry = json.loads((tmp_path / "out" / "metrics.json").read_text())["systems"]["poao"]
