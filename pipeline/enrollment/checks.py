@@ -195,8 +195,8 @@ def check_trials(
         if checks.consistency != "off" and is_weak and not is_another:
             reason = (
                 f"their own held-out recordings match poorly ({strength.own:.2f} of typical;"
-                f" {checks.min_consistency:g} expected). They will often be rejected. Second voice in the"
-                " folder, or bad recordings?"
+                f" {checks.min_consistency:g} expected). Second voice in the folder, a day or line unlike the others,"
+                " or bad recordings?"
             )
             findings.append(_finding(newcomer.name, "consistency", checks.consistency, reason))
     return findings

@@ -372,6 +372,7 @@ def test_two_voices_in_a_folder_are_refused_without_a_trace_and_one_voice_under_
         ("mixed", "consistency", True), ("ivan again", "matches", False),
     ]  # fmt: skip
     assert "match speaker 'ivan' " in report.warnings[0].reason
+    assert "Second voice in the folder, a day or line unlike the others" in report.findings[0].reason
     assert report.model.names == (*names, "ivan", "ivan again")
     assert {"thresholds: machines", "again, thresholds: machines"} <= set(steps)
     assert_same(report.model, enroll(tmp_path / "without", again, quality=quality()).model)
