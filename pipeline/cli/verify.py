@@ -146,13 +146,18 @@ def verify(
 
 
 def _warn_of_few_trials(model: SpeakerModel, far: float) -> None:
-    """Warn if the store has too few nontarget trials to show the requested rate."""
+    """Warn if the store has too few nontarget trials to show the requested rate, or none by unknown impostors."""
     trials = model.trials([], kind=model.fitted_to)
     count = 0 if trials is None else int((~trials.is_target).sum())
     if far * count < 1:
         print_note(
             f"note: {count} nontarget trials of the store cannot show a false-accept rate of {far:g};"
             f" enroll or calibrate with at least {math.ceil(1 / far)}"
+        )
+    if trials is not None and model.unknown > 0.0 and not trials.unknown.any():
+        print_note(
+            "note: no trial of the store is by an unknown impostor, so --far does not limit how often people who are"
+            " not enrolled are accepted; enroll three speakers or more, or calibrate with recordings of such people"
         )
 
 

@@ -145,6 +145,17 @@ def test_the_threshold_and_the_false_accept_rate_decide(inside, claim, store, he
     assert inside(*claim, "--far", "0.1", heard("anna")).err == ""  # enough trials show it
 
 
+@pytest.mark.parametrize("unknown", [None, "0"])
+def test_a_false_accept_rate_of_two_speakers_says_nothing_of_people_who_are_not_enrolled(
+    inside, corpus_of, heard, unknown
+):
+    assert inside("enroll", corpus_of(anna=3, ivan=3), "--store", "two", *SETTINGS).code == 0
+    assumed = () if unknown is None else ("--unknown-impostors", unknown)
+    verified = inside("verify", "two", "--claim", "anna", "--far", "0.4", *assumed, heard("anna"))
+    assert verified.code == 0
+    assert ("does not limit how often people who are not enrolled are accepted" in verified.err) == (unknown is None)
+
+
 def test_a_prior_and_costs_decide_by_the_llr_that_bayes_rule_asks_for(inside, copied, heard):
     hostile.edit_config(copied, "threshold", prior=0.2, cost_miss=3.0, cost_false_accept=5.0)
     # What is not named is taken from the settings.
