@@ -9,8 +9,8 @@ calibrated on the trials of the other speakers and divided by the median of thes
 - ``matches``: the ratios of these utterances claimed for anyone else, with the speaker left out of the machines.
 
 Both are skipped with fewer than ``MIN_OTHERS`` other speakers, or less than ``MIN_HELD_OUT`` seconds held out; a check
-that was to refuse speakers then warns that it was skipped. Two voices in one folder are found if one follows the other,
-since the last utterances are held out; if they alternate, the machines contain both.
+that was to refuse speakers then warns that it was skipped. Two voices in one folder are found if the second follows the
+first and is little more than what is held out; otherwise the machines contain both.
 
 Too little speech is always refused (``pipeline.enrollment.speech.audible``). Where recordings are measured, samples far
 from full scale and copies within one folder only give warnings. How often the checks are right is in
