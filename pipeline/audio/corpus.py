@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -186,6 +187,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
     - "names": ``speaker_pattern`` finds the speakers in the names of the audio files, at any depth.
 
     Raises ``InputError`` for a root that is none of these, has no utterance or breaks the rules of its layout.
+    Warns (``UserWarning``) where the folders in a speaker's folder may be the speakers, as in the root of VCTK.
 
     Parameters
     ----------
@@ -223,9 +225,32 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
             return _by_speaker(root, "rttm", *read_marked(root, marked))
         if (enroll := yoho_enroll(root)) is not None:
             return _by_speaker(enroll, "yoho", *read_folders(enroll))
-        return _by_speaker(root, "folders", *read_folders(root))
+        corpus = _by_speaker(root, "folders", *read_folders(root))
     except (OSError, ValueError) as error:
         raise InputError(f"{root}: the corpus cannot be read ({error})") from error
+    if doubt := _doubt_of_folders(corpus):
+        warnings.warn(doubt, stacklevel=2)
+    return corpus
+
+
+def _doubt_of_folders(corpus: Corpus) -> str | None:
+    """Return which folders of one speaker may be speakers, where they are more than the speakers; else None.
+
+    In TIMIT's and AISHELL's parts and in the root of VCTK they are; in VoxCeleb and LibriSpeech they are not.
+    """
+    for name, utterances in corpus.speakers.items():
+        places = [one.path.parent for one in utterances]
+        above = Path(os.path.commonpath(places))
+        inner = sorted({"".join(place.relative_to(above).parts[:1]) for place in places})
+        if "" in inner or len(inner) <= len(corpus.speakers):
+            continue
+        remedy = f"the folder that they are in: {above}"
+        if len(corpus.speakers) > 1:
+            depth = len(above.relative_to(corpus.root).parts)
+            remedy = f"--speaker-pattern '{'[^/]+/' * depth}([^/]+)/' (speaker_pattern=)"
+        shown = ", ".join(inner[:3]) + (" ..." if len(inner) > 3 else "")
+        return f"{len(inner)} folders ({shown}) count as the one speaker {name!r}; if they are speakers, give {remedy}"
+    return None
 
 
 def _why_no_corpus(root: Path) -> str:

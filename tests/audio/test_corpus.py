@@ -58,6 +58,30 @@ def test_one_folder_per_speaker(tmp_path):
     assert read_corpus(str(tmp_path)) == corpus
 
 
+@pytest.mark.parametrize(
+    ("files", "speaker", "pattern"),
+    [
+        pytest.param("wav48/p{0}/p{0}_001.wav", "wav48", None, id="VCTK"),
+        pytest.param("{1}/wav/SSB{0}/a.wav", "test", "[^/]+/[^/]+/([^/]+)/", id="AISHELL-3"),
+        pytest.param("DR{1}/FCJF{0}/SA1.WAV", "DRtest", "[^/]+/([^/]+)/", id="TIMIT"),
+    ],
+)
+def test_folders_that_may_be_the_speakers_are_warned_of(tmp_path, files, speaker, pattern):
+    touch(*(tmp_path / files.format(number, part) for number in (1, 2, 3) for part in ("test", "train")))
+    remedy = str(tmp_path / "wav48") if pattern is None else f"--speaker-pattern '{pattern}'"
+    with pytest.warns(UserWarning, match=rf"^3 folders \(.*1, .*\) count as .* '{speaker}';.*{re.escape(remedy)}"):
+        read_corpus(tmp_path)
+    found = read_corpus(tmp_path / "wav48") if pattern is None else read_corpus(tmp_path, speaker_pattern=pattern)
+    assert len(found.speakers) == 3
+
+
+@pytest.mark.parametrize("files", ["id{0}/{1}/00001.wav", "{0}/128104/{0}-128104-0000.flac"])
+def test_folders_of_one_speakers_recordings_are_not_warned_of(tmp_path, files):
+    """As in VoxCeleb and LibriSpeech; a warning would be an error here."""
+    touch(*(tmp_path / files.format(number, part) for number in (1, 2, 3) for part in ("x", "y")))
+    assert len(read_corpus(tmp_path).speakers) == 3
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux allows such names")
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     touch(tmp_path / os.fsdecode(b"M\xfcller") / "a.wav")
