@@ -168,10 +168,11 @@ def _given_twice(utterances: Sequence[Utterance]) -> Utterance | None:
     ends: dict[tuple[Path, int | None], float] = {}
     for one in sorted(utterances, key=lambda one: one.start or 0.0):
         start, end = one.start or 0.0, float("inf") if one.end is None else one.end
-        before = ends.get((one.path, one.channel), 0.0)
+        recording = one.path.absolute(), one.channel
+        before = ends.get(recording, 0.0)
         if min(before, end) - start > min(_MOST_SHARED, (end - start) / 2.0):
             return one
-        ends[one.path, one.channel] = max(before, end)
+        ends[recording] = max(before, end)
     return None
 
 

@@ -445,7 +445,7 @@ def test_background_voices_are_no_voices_of_the_demo_corpus_and_have_enough_spee
             assert 10 < file.frames / file.samplerate < 40
 
 
-def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo):
+def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo, monkeypatch):
     """It would be held out and trained on at once; parts and channels of one file are recordings of their own."""
     one, other = sorted((demo / "enroll" / "anna").glob("*.flac"))[:2]
     table = tmp_path / "all.csv"
@@ -455,6 +455,9 @@ def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo):
             InputError, match=rf"^recordings of 'anna': {re.escape(str(one))} is given twice; give it once"
         ):
             as_corpus(recordings)
+    monkeypatch.chdir(one.parent)
+    with pytest.raises(InputError, match="is given twice"):
+        as_corpus({"anna": [one, one.name]})
     parts = [Utterance("anna", one, 0.0, 1.0), Utterance("anna", one, 1.0, 2.0), Utterance("anna", one, channel=1)]
     assert as_corpus({"anna": parts}).speakers["anna"] == tuple(parts)
 
