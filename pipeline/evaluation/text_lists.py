@@ -84,7 +84,11 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 if total > MOST_BYTES:
                     raise InputError(f"{path}: too large: at most {MOST_BYTES:,} bytes are read")
                 text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-                yield number, text.removesuffix(b"\n").removesuffix(b"\r")
+                text = text.removesuffix(b"\n").removesuffix(b"\r")
+                if b"\r" in text:
+                    rule = "lines must end in LF or CR LF, and none may hold a CR"
+                    raise bad_line(path, number, text, rule, "line ends of an old Mac program")
+                yield number, text
     except OSError as error:
         raise InputError(f"{path}: cannot read it: {error.strerror or error}; is the path right?") from error
 

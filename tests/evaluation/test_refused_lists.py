@@ -38,6 +38,8 @@ BROKEN = [
     ("kaldi key", "a b target\n\na b\n", r"line 3: a line must read 'enroll test target\|nontarget', got 'a b'"),
     ("kaldi key", "a b target\na b Target\n", r"line 2: a label must be one of target, .*got 'Target'.*missp"),
     ("kaldi key", b"a b target\n\n# x\nb caf\xe9 target\n", r"line 4: text must be UTF-8, got 'caf\\\\xe9'"),
+    ("kaldi key", "a b target\rc d nontarget\r", r"line 1: lines must end in LF or CR LF.*an old Mac program"),
+    ("csv", "model,segment,score\nm,s,1\rm,t,2\r\n", r"line 2: lines must end in LF or CR LF"),
     ("kaldi key", "# nothing\n", r"needs at least one trial, got none"),
     ("kaldi key", "a b target\n1 a b\n", r"line 2: a label .*a list of two formats"),
     ("kaldi scores", "a b 1\na b nan\n", r"line 2: a score must be a finite number, got 'nan'"),
