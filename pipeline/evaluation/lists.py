@@ -278,12 +278,12 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
         return "the names of a header must be separated by commas or tabs, like the fields below it"
     if has_decimal_comma(first[-1]) or has_decimal_comma(first[0]):
         return DECIMAL_COMMA
-    is_key = content_name == "score file" and first[-1] in LABELS
-    return (
-        "it is a key; were scores and key exchanged?"
-        if is_key
-        else f"a missing or misspelt field, or the file is not a {content_name}"
-    )
+    cause = f"a missing or misspelt field, or the file is not a {content_name}"
+    if content_name == "score file" and first[-1] in LABELS:
+        cause = "it is a key; were scores and key exchanged?"
+        if _are_numbers(first[2:-1]):
+            cause = "lines with scores and labels, as WeSpeaker's, need a header and are CSV then (docs/formats.md)"
+    return cause
 
 
 def _are_numbers(words: Iterable[bytes]) -> bool:
