@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.audio.downmix import check_channel_number
-from pipeline.audio.folders import HIDDEN, TEXTGRID, Skipped, read_folders, read_names, yoho_enroll
+from pipeline.audio.folders import HIDDEN, TEXTGRID, Skipped, read_folders, read_names, reason_to_skip, yoho_enroll
 from pipeline.audio.lists import read_kaldi, read_recordings_table
 from pipeline.audio.rttm import read_marked
 from pipeline.audio.utterance import Utterance
@@ -260,6 +260,8 @@ def _why_no_corpus(root: Path) -> str:
         return "give the folder that RTTM files and their audio files are in"
     if root.suffix.lower() == ".textgrid":
         return TEXTGRID
+    if root.is_file() and reason_to_skip(root) is None:
+        return "of a recording, give the folder that holds one folder per speaker"
     if root.is_file() and (root.parent / "wav.scp").is_file():
         return f"the Kaldi data directory is {root.parent}, or a table that is not called .csv or .tsv?"
     return "a mistyped or moved path, or a table that is not called .csv or .tsv?"

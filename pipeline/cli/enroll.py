@@ -152,7 +152,8 @@ def _end(report: EnrollmentReport) -> None:
 
     unread = sum(reason != NO_AUDIO for _, reason in report.skipped)
     if unread or report.refused:
-        print_error(f"not everything was enrolled: {len(report.refused)} speakers refused, {unread} files not read")
+        refused = f"{len(report.refused)} speakers refused"
+        print_error(f"not everything was enrolled: {refused}, {unread} files or folders not read")
         raise typer.Exit(IN_PART)
 
 

@@ -20,7 +20,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     ),
     # Folders
     "wrong folder": (("enroll", "recordingz", "--store", "n"), 2, "recordingz: a corpus must be a folder, got nothing"),
-    "a file for a folder": (("enroll", "call.flac", "--store", "n"), 2, "must be a folder, got a file"),
+    "a file for a folder": (("enroll", "call.flac", "--store", "n"), 2, "got a file; of a recording, give the folder"),
     "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
     "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "above it. Or are speakers in"),
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
