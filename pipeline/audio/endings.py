@@ -5,7 +5,8 @@ the samples present, with or without a remark. Programs that write into a pipe c
 large one into the header, which is ignored here. The first frame of an MP3 file may hold the number of frames (Xing).
 An interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is
 checked. In samples without a header, decoders find frames of MPEG audio: of layer I, which nothing records any more, or
-frames with most of the file between them.
+frames with most of the file between them. Without a number of frames, they guess the length of an MP3 file from its
+first frames, and stop there.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
 
     ``sound`` is the file as libsndfile reads it from ``source``, and ``head`` its first bytes.
     """
-    place, end = source.tell(), f"{position / sound.samplerate:.3f} s"
+    place, end, more = source.tell(), f"{position / sound.samplerate:.3f} s", False
     if position == 0 and (size := _unlisted_bytes(source, head)):
         return (
             f"its header says 0 bytes of samples, and {size:,} bytes follow: a recording that was interrupted before"
@@ -54,6 +55,7 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
     elif sound.format == "MP3":
         said, joined = _mp3_counts(source, int(sound.frames))
         slack = _MP3_MISCOUNTED
+        more = said is None and position == sound.frames and _goes_on(source, place, position)
         most = _MP3_UNCOUNTED + _MP3_BYTES_A_SECOND * position / sound.samplerate
         size = source.seek(0, 2)
         tagged = head.startswith(b"ID3") or _APE_TAG in source.bytes_at(max(0, size - _APE_END), _APE_END)
@@ -68,12 +70,11 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
         return f"it ends at {end}, and its header says {said / sound.samplerate:.3f} s; {_DAMAGED}"
     if fault is not None:
         return f"it ends at {end}, {fault}; {_DAMAGED}"
-    if joined is None:
+    if joined is None and not more:
         return None
-    return (
-        f"another {joined} stream follows at {end}, as in files that were joined end to end, and only the first would"
-        " be read; ffmpeg -i FILE OTHER.wav decodes all"
-    )
+    what = "more MP3 audio" if more else f"another {joined} stream"
+    why = "in files of a variable bit rate that do not count their frames" if more else "in files joined end to end"
+    return f"{what} follows at {end}, as {why}, and would not be read; ffmpeg -i FILE OTHER.wav decodes all"
 
 
 def _frames_promised(sound: Any, head: bytes) -> int | None:
@@ -136,6 +137,12 @@ def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
     after = source.bytes_at(start + size, _MP3_UNCOUNTED + 1)
     follows = after.startswith(b"ID3") or (len(after) > _MP3_UNCOUNTED and after[0] == 0xFF and after[1] >= 0xE0)
     return min(total, frames * samples), "MP3" if follows and size > 0 else None
+
+
+def _goes_on(source: Source, place: int, position: int) -> bool:
+    """Return True if MP3 frames follow at ``place``, of more samples than may be miscounted; ``position`` precede."""
+    after, size = source.bytes_at(place, 2), source.seek(0, 2)
+    return after >= b"\xff\xe0" and (size - place) * position > _MP3_MISCOUNTED * place
 
 
 def _ogg_pages(source: Source) -> tuple[str | None, str | None]:

@@ -174,6 +174,22 @@ def test_an_mp3_file_that_counts_more_frames_than_it_has_is_cut_short(mode, rate
             decode(io.BytesIO(data + other))
 
 
+@pytest.mark.parametrize("loud_first", [True, False])
+@pytest.mark.parametrize("rate", [16_000, 44_100])
+def test_an_mp3_file_of_variable_bit_rate_without_a_count_is_read_whole_or_refused(rate, loud_first):
+    """As ffmpeg writes into a pipe. A decoder guesses the length from the first frames: too short if they are large."""
+    parts = [noise(4), np.zeros(4 * hostile.RATE)]
+    samples = np.concatenate(parts if loud_first else parts[::-1])
+    data = written(samples, "MP3", "MPEG_LAYER_III", rate, bitrate_mode="VARIABLE")
+    uncounted = data[data.index(data[:2], 4) :]  # without the first frame, which has the count
+    if loud_first:
+        said = r"more MP3 audio follows at \d.* variable bit rate .*; ffmpeg -i FILE OTHER\.wav decodes all"
+        with pytest.raises(AudioError, match=said):
+            decode(io.BytesIO(uncounted))
+    else:
+        assert len(decode(io.BytesIO(uncounted))) >= len(samples)
+
+
 def test_samples_without_a_header_that_hold_frames_of_mpeg_are_no_recording(heard):
     """From anywhere in the first half on, so that enough follows for a score."""
     speech, said = soundfile.read(heard("anna"), dtype="int16")[0], []
