@@ -5,8 +5,8 @@ the samples present, with or without a remark. Programs that write into a pipe c
 large one into the header, which is ignored here. The first frame of an MP3 file may hold the number of frames (Xing).
 An interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is
 checked. In samples without a header, decoders find frames of MPEG audio: of layer I, which nothing records any more, or
-frames with most of the file between them. Without a number of frames, they guess the length of an MP3 file from its
-first frames, and stop there.
+frames with most of the file between them. Without a number of frames, they guess the length of MP3, in a WAV
+file too, from its first frames, and stop there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
 
     ``sound`` is the file as libsndfile reads it from ``source``, and ``head`` its first bytes.
     """
-    place, end, more = source.tell(), f"{position / sound.samplerate:.3f} s", False
+    place, end = source.tell(), f"{position / sound.samplerate:.3f} s"
     if position == 0 and (size := _unlisted_bytes(source, head)):
         return (
             f"its header says 0 bytes of samples, and {size:,} bytes follow: a recording that was interrupted before"
@@ -55,7 +55,6 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
     elif sound.format == "MP3":
         said, joined = _mp3_counts(source, int(sound.frames))
         slack = _MP3_MISCOUNTED
-        more = said is None and position == sound.frames and _goes_on(source, place, position)
         most = _MP3_UNCOUNTED + _MP3_BYTES_A_SECOND * position / sound.samplerate
         size = source.seek(0, 2)
         tagged = head.startswith(b"ID3") or _APE_TAG in source.bytes_at(max(0, size - _APE_END), _APE_END)
@@ -65,6 +64,8 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
                 " MPEG frames? To such samples, ffmpeg -f s16le -ar 16000 -i FILE OTHER.wav (or mulaw, alaw ...) adds a"
                 " header; true MPEG audio is converted by ffmpeg -i FILE OTHER.wav"
             )
+    is_guessed = sound.subtype.startswith("MPEG") and said is None and position == sound.frames
+    more = is_guessed and _goes_on(source, place, position)
     source.seek(place)
     if said is not None and position < said - slack:
         return f"it ends at {end}, and its header says {said / sound.samplerate:.3f} s; {_DAMAGED}"
