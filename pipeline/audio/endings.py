@@ -26,7 +26,7 @@ _UNKNOWN_BYTES = 2**31 - 2**16  # this or more means "until the end": 2**31 - 40
 _NO_SAMPLES = b"data" + bytes(4)  # of a WAV file: its chunk of samples has 0 bytes
 _MISCOUNTED = 256  # bytes: some programs count the header among the samples
 _OGG, _OGG_HEADER = b"OggS", 27  # the beginning of a page, and bytes of its header
-_OGG_STREAM, _OGG_CHECKSUM = slice(14, 18), slice(22, 26)  # in a page's header
+_OGG_FLAGS, _OGG_FIRST, _OGG_CHECKSUM = 5, 2, slice(22, 26)  # in a page's header; the flag of a stream's first page
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # the bits of each byte
 # In the first frame of an MP3 file: flags, the number of frames, and of bytes.
 _MP3_COUNTS = re.compile(rb"\xff[\xe0-\xff].{7,40}?(?:Xing|Info)...([\x03\x07\x0b\x0f])(.{4})(.{4})", re.DOTALL)
@@ -147,12 +147,11 @@ def _goes_on(source: Source, place: int, position: int) -> bool:
 
 
 def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
-    """Return where the pages of an Ogg file are broken, and "Ogg" if its last page belongs to a second stream.
+    """Return where the pages of an Ogg file are broken, and "Ogg" if more than one stream begins in it.
 
     Other bytes after the last page do not count as damage.
     """
-    streams: list[bytes] = []
-    place = 0
+    place = begun = 0
     while (head := source.bytes_at(place, _OGG_HEADER)).startswith(_OGG):
         sizes = source.bytes_at(place + _OGG_HEADER, head[-1] if len(head) == _OGG_HEADER else 0)
         page = head + sizes + source.bytes_at(place + _OGG_HEADER + len(sizes), sum(sizes))
@@ -160,11 +159,11 @@ def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
             return "within a page of its Ogg stream", None
         if _ogg_checksum(page) != page[_OGG_CHECKSUM]:
             return f"and the page of its Ogg stream at byte {place:,} breaks its checksum", None
-        streams = [*streams[:1], head[_OGG_STREAM]]
+        begun += bool(head[_OGG_FLAGS] & _OGG_FIRST)
         place += len(page)
     if _is_further(source, _OGG, place):
         return f"and its Ogg stream is interrupted at byte {place:,}", None
-    return None, "Ogg" if streams and streams[0] != streams[-1] else None
+    return None, "Ogg" if begun > 1 else None
 
 
 def _ogg_checksum(page: bytes) -> bytes:

@@ -138,6 +138,8 @@ def test_ogg_files_joined_end_to_end_are_refused_since_the_first_alone_would_be_
     assert len(decode(io.BytesIO(parts[1]))) == hostile.RATE
     with pytest.raises(AudioError, match=r"another Ogg stream follows at 1\.000 s, .*; ffmpeg -i FILE OTHER\.wav"):
         decode(io.BytesIO(b"".join(parts)))
+    with pytest.raises(AudioError, match="another Ogg stream follows" if subtype == "VORBIS" else "decoding fails"):
+        decode(io.BytesIO(2 * parts[0]))  # two streams of one serial number
 
 
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
