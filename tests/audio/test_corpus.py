@@ -401,7 +401,7 @@ def test_files_that_break_the_format(tmp_path, text, message):
 
 def test_turns_are_utterances_of_their_speakers(recordings):
     (recordings / "one.rttm").write_text(turn(start=0.25, duration=0.5) + turn(speaker="bob", start=0, duration=0.25))
-    (recordings / "two.rttm").write_text(turn(file="talk.flac", start=0.5, duration=0.125, channel="<NA>"))
+    (recordings / "two.RTTM").write_text(turn(file="talk.flac", start=0.5, duration=0.125, channel="<NA>"))
     soundfile.write(recordings / "unused.wav", np.zeros(80), 8000)
     corpus = read_corpus(recordings)
     assert corpus.kind == "rttm"
