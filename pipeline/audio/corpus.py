@@ -222,7 +222,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
             return _by_speaker(root, "names", *read_names(root, speaker_pattern))
         if (root / "wav.scp").exists():
             return _by_speaker(root, "kaldi", read_kaldi(root))
-        if marked := sorted(path for path in root.iterdir() if path.suffix.lower() == ".rttm" and path.is_file()):
+        if marked := sorted(path for path in root.glob("[!.]*") if path.suffix.lower() == ".rttm" and path.is_file()):
             return _by_speaker(root, "rttm", *read_marked(root, marked))
         if (enroll := yoho_enroll(root)) is not None:
             return _by_speaker(enroll, "yoho", *read_folders(enroll))

@@ -403,6 +403,7 @@ def test_turns_are_utterances_of_their_speakers(recordings):
     (recordings / "one.rttm").write_text(turn(start=0.25, duration=0.5) + turn(speaker="bob", start=0, duration=0.25))
     (recordings / "two.RTTM").write_text(turn(file="talk.flac", start=0.5, duration=0.125, channel="<NA>"))
     soundfile.write(recordings / "unused.wav", np.zeros(80), 8000)
+    (recordings / "._one.rttm").write_bytes(b"\0\5\x16\7")  # as macOS writes on other file systems
     corpus = read_corpus(recordings)
     assert corpus.kind == "rttm"
     assert corpus.speakers == {
@@ -412,7 +413,7 @@ def test_turns_are_utterances_of_their_speakers(recordings):
         ),
         "bob": (Utterance("bob", recordings / "call.wav", 0.0, 0.25),),
     }
-    assert corpus.skipped == ((recordings / "unused.wav", "not in an RTTM file"),)
+    assert corpus.left_out == ((recordings / "unused.wav", "not in an RTTM file"),)
     np.testing.assert_allclose(read_samples(corpus.speakers["anna"][0])[0], np.arange(2000, 6000) / 8000, atol=1e-4)
 
 
