@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.audio.downmix import check_channel_number
-from pipeline.audio.folders import HIDDEN, TEXTGRID, Skipped, read_folders, read_names, yoho_enroll
+from pipeline.audio.folders import HIDDEN, TEXTGRID, Skipped, read_folders, read_names, reason_to_skip, yoho_enroll
 from pipeline.audio.lists import read_kaldi, read_recordings_table
 from pipeline.audio.rttm import read_marked
 from pipeline.audio.utterance import Utterance
@@ -167,10 +168,11 @@ def _given_twice(utterances: Sequence[Utterance]) -> Utterance | None:
     ends: dict[tuple[Path, int | None], float] = {}
     for one in sorted(utterances, key=lambda one: one.start or 0.0):
         start, end = one.start or 0.0, float("inf") if one.end is None else one.end
-        before = ends.get((one.path, one.channel), 0.0)
+        recording = one.path.absolute(), one.channel
+        before = ends.get(recording, 0.0)
         if min(before, end) - start > min(_MOST_SHARED, (end - start) / 2.0):
             return one
-        ends[one.path, one.channel] = max(before, end)
+        ends[recording] = max(before, end)
     return None
 
 
@@ -186,6 +188,7 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
     - "names": ``speaker_pattern`` finds the speakers in the names of the audio files, at any depth.
 
     Raises ``InputError`` for a root that is none of these, has no utterance or breaks the rules of its layout.
+    Warns (``UserWarning``) where the folders in a speaker's folder may be the speakers, as in the root of VCTK.
 
     Parameters
     ----------
@@ -219,13 +222,36 @@ def read_corpus(root: Path | str, *, speaker_pattern: str | None = None) -> Corp
             return _by_speaker(root, "names", *read_names(root, speaker_pattern))
         if (root / "wav.scp").exists():
             return _by_speaker(root, "kaldi", read_kaldi(root))
-        if marked := sorted(path for path in root.glob("*.rttm") if path.is_file()):
+        if marked := sorted(path for path in root.glob("[!.]*") if path.suffix.lower() == ".rttm" and path.is_file()):
             return _by_speaker(root, "rttm", *read_marked(root, marked))
         if (enroll := yoho_enroll(root)) is not None:
             return _by_speaker(enroll, "yoho", *read_folders(enroll))
-        return _by_speaker(root, "folders", *read_folders(root))
+        corpus = _by_speaker(root, "folders", *read_folders(root))
     except (OSError, ValueError) as error:
         raise InputError(f"{root}: the corpus cannot be read ({error})") from error
+    if doubt := _doubt_of_folders(corpus):
+        warnings.warn(doubt, stacklevel=2)
+    return corpus
+
+
+def _doubt_of_folders(corpus: Corpus) -> str | None:
+    """Return which folders of one speaker may be speakers, where they are more than the speakers; else None.
+
+    In TIMIT's and AISHELL's parts and in the root of VCTK they are; in VoxCeleb and LibriSpeech they are not.
+    """
+    for name, utterances in corpus.speakers.items():
+        places = [one.path.parent for one in utterances]
+        above = Path(os.path.commonpath(places))
+        inner = sorted({"".join(place.relative_to(above).parts[:1]) for place in places})
+        if "" in inner or len(inner) <= len(corpus.speakers):
+            continue
+        remedy = f"the folder that they are in: {above}"
+        if len(corpus.speakers) > 1:
+            depth = len(above.relative_to(corpus.root).parts)
+            remedy = f"--speaker-pattern '{'[^/]+/' * depth}([^/]+)/' (speaker_pattern=)"
+        shown = ", ".join(inner[:3]) + (" ..." if len(inner) > 3 else "")
+        return f"{len(inner)} folders ({shown}) count as the one speaker {name!r}; if they are speakers, give {remedy}"
+    return None
 
 
 def _why_no_corpus(root: Path) -> str:
@@ -234,6 +260,8 @@ def _why_no_corpus(root: Path) -> str:
         return "give the folder that RTTM files and their audio files are in"
     if root.suffix.lower() == ".textgrid":
         return TEXTGRID
+    if root.is_file() and reason_to_skip(root) is None:
+        return "of a recording, give the folder that holds one folder per speaker"
     if root.is_file() and (root.parent / "wav.scp").is_file():
         return f"the Kaldi data directory is {root.parent}, or a table that is not called .csv or .tsv?"
     return "a mistyped or moved path, or a table that is not called .csv or .tsv?"

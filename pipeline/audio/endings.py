@@ -5,7 +5,8 @@ the samples present, with or without a remark. Programs that write into a pipe c
 large one into the header, which is ignored here. The first frame of an MP3 file may hold the number of frames (Xing).
 An interrupted recorder leaves a WAV header of 0 bytes. Decoders skip damaged pages of an Ogg file: each page is
 checked. In samples without a header, decoders find frames of MPEG audio: of layer I, which nothing records any more, or
-frames with most of the file between them.
+frames with most of the file between them. Without a number of frames, they guess the length of MP3, in a WAV
+file too, from its first frames, and stop there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _UNKNOWN_BYTES = 2**31 - 2**16  # this or more means "until the end": 2**31 - 40
 _NO_SAMPLES = b"data" + bytes(4)  # of a WAV file: its chunk of samples has 0 bytes
 _MISCOUNTED = 256  # bytes: some programs count the header among the samples
 _OGG, _OGG_HEADER = b"OggS", 27  # the beginning of a page, and bytes of its header
-_OGG_STREAM, _OGG_CHECKSUM = slice(14, 18), slice(22, 26)  # in a page's header
+_OGG_FLAGS, _OGG_FIRST, _OGG_CHECKSUM = 5, 2, slice(22, 26)  # in a page's header; the flag of a stream's first page
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))  # the bits of each byte
 # In the first frame of an MP3 file: flags, the number of frames, and of bytes.
 _MP3_COUNTS = re.compile(rb"\xff[\xe0-\xff].{7,40}?(?:Xing|Info)...([\x03\x07\x0b\x0f])(.{4})(.{4})", re.DOTALL)
@@ -63,17 +64,18 @@ def fault_at_end(sound: Any, source: Source, head: bytes, position: int) -> str 
                 " MPEG frames? To such samples, ffmpeg -f s16le -ar 16000 -i FILE OTHER.wav (or mulaw, alaw ...) adds a"
                 " header; true MPEG audio is converted by ffmpeg -i FILE OTHER.wav"
             )
+    is_guessed = sound.subtype.startswith("MPEG") and said is None and position == sound.frames
+    more = is_guessed and _goes_on(source, place, position)
     source.seek(place)
     if said is not None and position < said - slack:
         return f"it ends at {end}, and its header says {said / sound.samplerate:.3f} s; {_DAMAGED}"
     if fault is not None:
         return f"it ends at {end}, {fault}; {_DAMAGED}"
-    if joined is None:
+    if joined is None and not more:
         return None
-    return (
-        f"another {joined} stream follows at {end}, as in files that were joined end to end, and only the first would"
-        " be read; ffmpeg -i FILE OTHER.wav decodes all"
-    )
+    what = "more MP3 audio" if more else f"another {joined} stream"
+    why = "in files of a variable bit rate that do not count their frames" if more else "in files joined end to end"
+    return f"{what} follows at {end}, as {why}, and would not be read; ffmpeg -i FILE OTHER.wav decodes all"
 
 
 def _frames_promised(sound: Any, head: bytes) -> int | None:
@@ -138,13 +140,18 @@ def _mp3_counts(source: Source, total: int) -> tuple[int | None, str | None]:
     return min(total, frames * samples), "MP3" if follows and size > 0 else None
 
 
+def _goes_on(source: Source, place: int, position: int) -> bool:
+    """Return True if MP3 frames follow at ``place``, of more samples than may be miscounted; ``position`` precede."""
+    after, size = source.bytes_at(place, 2), source.seek(0, 2)
+    return after >= b"\xff\xe0" and (size - place) * position > _MP3_MISCOUNTED * place
+
+
 def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
-    """Return where the pages of an Ogg file are broken, and "Ogg" if its last page belongs to a second stream.
+    """Return where the pages of an Ogg file are broken, and "Ogg" if more than one stream begins in it.
 
     Other bytes after the last page do not count as damage.
     """
-    streams: list[bytes] = []
-    place = 0
+    place = begun = 0
     while (head := source.bytes_at(place, _OGG_HEADER)).startswith(_OGG):
         sizes = source.bytes_at(place + _OGG_HEADER, head[-1] if len(head) == _OGG_HEADER else 0)
         page = head + sizes + source.bytes_at(place + _OGG_HEADER + len(sizes), sum(sizes))
@@ -152,11 +159,11 @@ def _ogg_pages(source: Source) -> tuple[str | None, str | None]:
             return "within a page of its Ogg stream", None
         if _ogg_checksum(page) != page[_OGG_CHECKSUM]:
             return f"and the page of its Ogg stream at byte {place:,} breaks its checksum", None
-        streams = [*streams[:1], head[_OGG_STREAM]]
+        begun += bool(head[_OGG_FLAGS] & _OGG_FIRST)
         place += len(page)
     if _is_further(source, _OGG, place):
         return f"and its Ogg stream is interrupted at byte {place:,}", None
-    return None, "Ogg" if streams and streams[0] != streams[-1] else None
+    return None, "Ogg" if begun > 1 else None
 
 
 def _ogg_checksum(page: bytes) -> bytes:

@@ -117,4 +117,5 @@ def _likely_cause(head: bytes) -> str:
     is_readable = all(c.isprintable() or c.isspace() for c in text)
     if b"\0" not in head and is_readable and text.count("\ufffd") < _MOST_UNREADABLE * len(text):
         return "it holds text, not audio"
-    return f"it is damaged, cut short, or not in an audio format that libsndfile reads; {HEADERLESS}"
+    others = "not in an audio format that libsndfile reads (ffmpeg -i FILE OTHER.wav converts many)"
+    return f"it is damaged, cut short, or {others}; {HEADERLESS}"

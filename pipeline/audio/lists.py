@@ -22,7 +22,7 @@ from pipeline.files import read_bounded
 
 _MOST_BYTES = 2**28  # of one list
 SHOWN = 60  # characters of a bad line that a message quotes
-_BLANKS = " \t\r"  # Kaldi's separators; other white space may be part of a name
+_BLANKS = " \t"  # Kaldi's separators; other white space may be part of a name
 # Programs allowed in pipes of a wav.scp, and the options with which they do no more than decode the file that follows.
 _DECODERS = {
     "cat": re.compile(""),
@@ -107,7 +107,7 @@ def read_recordings_table(path: Path) -> list[Utterance]:
     empty or missing, and so may ``channel``, which is ignored if any of its cells is not a channel. Files are looked
     for in the folder of the table and in its subfolder ``clips``, as in Common Voice.
     """
-    rows = ((number, text_of(path, number, raw).rstrip("\r")) for number, raw in lines_of(path) if raw.strip())
+    rows = ((number, text_of(path, number, raw)) for number, raw in lines_of(path) if raw.strip())
     line, header = next(rows, (1, ""))
     if header.count(";") > header.count(",") + header.count("\t"):
         refuse(path, line, f"commas or tabs between the columns were expected, got semicolons: {header[:SHOWN]!r}")
@@ -159,7 +159,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
         content = read_bounded(path, _MOST_BYTES)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    yield from enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
+    yield from enumerate(content.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1)
 
 
 def text_of(path: Path, line: int, raw: bytes) -> str:

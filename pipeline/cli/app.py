@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +37,7 @@ from pipeline.cli.record import record
 from pipeline.cli.seal import seal
 from pipeline.cli.serve import serve
 from pipeline.cli.speakers import speakers
-from pipeline.cli.terminal import print_error, print_line, separate_output
+from pipeline.cli.terminal import print_error, print_line, print_note, separate_output
 from pipeline.cli.trials import trials
 from pipeline.cli.verify import verify
 from pipeline.errors import NotEnoughSpeechError, VoiceclaimError
@@ -120,6 +121,7 @@ def signals_leave() -> Iterator[None]:
 def run() -> None:
     """Run the command line; print errors in one line and exit with the code of their type."""
     separate_output()
+    warnings.showwarning = lambda message, *_: print_note(f"note: {message}")
     code = ERROR
     try:
         with signals_leave():

@@ -43,7 +43,6 @@ from pipeline.cli.terminal import (
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.audio.corpus import Corpus
     from pipeline.config import ChecksConfig, Config
     from pipeline.enrollment.report import EnrollmentReport
 
@@ -110,7 +109,6 @@ def enroll(
 
     settings = read_settings(config, override)
     corpus = as_corpus(read_corpus(audio_dir, speaker_pattern=speaker_pattern))
-    _note_inner_folders(corpus)
     names = corpus.speakers.keys() if only is None else _matching(only, corpus.speakers, audio_dir)
     speakers = {name: utterances for name, utterances in corpus.speakers.items() if name in names}
     if add or new:
@@ -154,7 +152,8 @@ def _end(report: EnrollmentReport) -> None:
 
     unread = sum(reason != NO_AUDIO for _, reason in report.skipped)
     if unread or report.refused:
-        print_error(f"not everything was enrolled: {len(report.refused)} speakers refused, {unread} files not read")
+        refused = f"{len(report.refused)} speakers refused"
+        print_error(f"not everything was enrolled: {refused}, {unread} files or folders not read")
         raise typer.Exit(IN_PART)
 
 
@@ -165,26 +164,6 @@ def _note_newcomers(store: Path, names: Iterable[str]) -> None:
     known = {one.name for one in Store(store).load().speakers}
     if unknown := sorted(set(names) - known):
         print_note(f"note: some recordings are of speakers not enrolled so far: {', '.join(map(repr, unknown))}")
-
-
-def _note_inner_folders(corpus: Corpus) -> None:
-    """Print a note on the first speaker whose folder holds only folders, as these may be the speakers.
-
-    In TIMIT they are; in VoxCeleb they are not.
-    """
-    for name, utterances in corpus.speakers.items() if corpus.kind == "folders" else ():
-        places = [one.path.relative_to(corpus.root).parts for one in utterances]
-        inner = {parts[1] if len(parts) > 2 else "" for parts in places}
-        if len(inner) > 1 and "" not in inner:
-            shown = ", ".join(sorted(inner)[:3]) + (" ..." if len(inner) > 3 else "")
-            remedy = f"enroll the folder that they are in: {corpus.root / places[0][0]}"
-            if len(corpus.speakers) > 1:
-                remedy = "give --speaker-pattern '[^/]+/([^/]+)/'"
-            print_note(
-                f"note: {len(inner)} folders ({shown}) are enrolled as the one speaker {name!r}; if they are speakers,"
-                f" {remedy}"
-            )
-            return
 
 
 def _matching(globs: list[str], speakers: Iterable[str], where: Path) -> set[str]:

@@ -115,6 +115,8 @@ def read_trials(path: Path | str) -> tuple[Trial, ...]:
 def as_trials(trials: Sequence[Trial] | Path | str) -> Sequence[Trial]:
     """Return the ``trials``, read from a list if they are its path; raises InputError for anything else."""
     if isinstance(trials, os.PathLike | str):
+        if Path(trials).is_dir():
+            raise InputError(f"{trials}: a trial list was expected, got a folder; trials_of_folder makes trials of one")
         return read_trials(trials)
     expected = "the path of a list, or a sequence of Trial(speaker, path, target),"
     check_type("trials", trials, Sequence, expected)
@@ -271,19 +273,18 @@ def _why_unknown(first: Sequence[bytes], content_name: str) -> str:
     if b"\0" in b"".join(first):
         return "the file is not UTF-8 text (UTF-16 or binary)"
     if b"," in first[0] and not has_decimal_comma(first[0]):
-        return (
-            f"comma-separated fields need a header: speaker,path,{'score' if content_name == 'score file' else 'label'}"
-        )
+        value = "score" if content_name == "score file" else "label"
+        return f"comma-separated fields need a header: speaker,path,{value}"
     if all(word.decode(errors="replace").lower() in COLUMNS for word in first):
         return "the names of a header must be separated by commas or tabs, like the fields below it"
     if has_decimal_comma(first[-1]) or has_decimal_comma(first[0]):
         return DECIMAL_COMMA
-    is_key = content_name == "score file" and first[-1] in LABELS
-    return (
-        "it is a key; were scores and key exchanged?"
-        if is_key
-        else f"a missing or misspelt field, or the file is not a {content_name}"
-    )
+    cause = f"a missing or misspelt field, or the file is not a {content_name}"
+    if content_name == "score file" and first[-1] in LABELS:
+        cause = "it is a key; were scores and key exchanged?"
+        if _are_numbers(first[2:-1]):
+            cause = "lines with scores and labels, as WeSpeaker's, need a header and are CSV then (docs/formats.md)"
+    return cause
 
 
 def _are_numbers(words: Iterable[bytes]) -> bool:

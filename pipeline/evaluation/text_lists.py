@@ -84,7 +84,11 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 if total > MOST_BYTES:
                     raise InputError(f"{path}: too large: at most {MOST_BYTES:,} bytes are read")
                 text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-                yield number, text.removesuffix(b"\n").removesuffix(b"\r")
+                text = text.removesuffix(b"\n").removesuffix(b"\r")
+                if number == 1 and b"\r" in text and b"\0" not in text:
+                    rule = "lines must end in LF or CR LF"
+                    raise bad_line(path, number, text, rule, "line ends of an old Mac program")
+                yield number, text
     except OSError as error:
         raise InputError(f"{path}: cannot read it: {error.strerror or error}; is the path right?") from error
 
@@ -130,8 +134,9 @@ def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
             rule = f"a table of trials needs a column {example!r} (or similar)"
             raise InputError(f"{path}: {rule}, got {shown!r}; likely cause: {cause}")
     for field in COLUMNS.values():
+        alike = " and ".join(repr(name) for name, one in zip(plain, fields, strict=True) if one == field)
         if fields.count(field) > 1:
-            raise InputError(f"{path}: a table may have one column for the {field}, got two or more in {shown!r}")
+            raise InputError(f"{path}: a table may have one column for the {field}, got {alike}; rename all but one")
     return fields
 
 

@@ -58,6 +58,30 @@ def test_one_folder_per_speaker(tmp_path):
     assert read_corpus(str(tmp_path)) == corpus
 
 
+@pytest.mark.parametrize(
+    ("files", "speaker", "pattern"),
+    [
+        pytest.param("wav48/p{0}/p{0}_001.wav", "wav48", None, id="VCTK"),
+        pytest.param("{1}/wav/SSB{0}/a.wav", "test", "[^/]+/[^/]+/([^/]+)/", id="AISHELL-3"),
+        pytest.param("DR{1}/FCJF{0}/SA1.WAV", "DRtest", "[^/]+/([^/]+)/", id="TIMIT"),
+    ],
+)
+def test_folders_that_may_be_the_speakers_are_warned_of(tmp_path, files, speaker, pattern):
+    touch(*(tmp_path / files.format(number, part) for number in (1, 2, 3) for part in ("test", "train")))
+    remedy = str(tmp_path / "wav48") if pattern is None else f"--speaker-pattern '{pattern}'"
+    with pytest.warns(UserWarning, match=rf"^3 folders \(.*1, .*\) count as .* '{speaker}';.*{re.escape(remedy)}"):
+        read_corpus(tmp_path)
+    found = read_corpus(tmp_path / "wav48") if pattern is None else read_corpus(tmp_path, speaker_pattern=pattern)
+    assert len(found.speakers) == 3
+
+
+@pytest.mark.parametrize("files", ["id{0}/{1}/00001.wav", "{0}/128104/{0}-128104-0000.flac"])
+def test_folders_of_one_speakers_recordings_are_not_warned_of(tmp_path, files):
+    """As in VoxCeleb and LibriSpeech; a warning would be an error here."""
+    touch(*(tmp_path / files.format(number, part) for number in (1, 2, 3) for part in ("x", "y")))
+    assert len(read_corpus(tmp_path).speakers) == 3
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux allows such names")
 def test_a_name_that_is_no_text_is_refused(tmp_path):
     touch(tmp_path / os.fsdecode(b"M\xfcller") / "a.wav")
@@ -377,8 +401,9 @@ def test_files_that_break_the_format(tmp_path, text, message):
 
 def test_turns_are_utterances_of_their_speakers(recordings):
     (recordings / "one.rttm").write_text(turn(start=0.25, duration=0.5) + turn(speaker="bob", start=0, duration=0.25))
-    (recordings / "two.rttm").write_text(turn(file="talk.flac", start=0.5, duration=0.125, channel="<NA>"))
+    (recordings / "two.RTTM").write_text(turn(file="talk.flac", start=0.5, duration=0.125, channel="<NA>"))
     soundfile.write(recordings / "unused.wav", np.zeros(80), 8000)
+    (recordings / "._one.rttm").write_bytes(b"\0\5\x16\7")  # as macOS writes on other file systems
     corpus = read_corpus(recordings)
     assert corpus.kind == "rttm"
     assert corpus.speakers == {
@@ -388,7 +413,7 @@ def test_turns_are_utterances_of_their_speakers(recordings):
         ),
         "bob": (Utterance("bob", recordings / "call.wav", 0.0, 0.25),),
     }
-    assert corpus.skipped == ((recordings / "unused.wav", "not in an RTTM file"),)
+    assert corpus.left_out == ((recordings / "unused.wav", "not in an RTTM file"),)
     np.testing.assert_allclose(read_samples(corpus.speakers["anna"][0])[0], np.arange(2000, 6000) / 8000, atol=1e-4)
 
 
@@ -421,7 +446,7 @@ def test_background_voices_are_no_voices_of_the_demo_corpus_and_have_enough_spee
             assert 10 < file.frames / file.samplerate < 40
 
 
-def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo):
+def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo, monkeypatch):
     """It would be held out and trained on at once; parts and channels of one file are recordings of their own."""
     one, other = sorted((demo / "enroll" / "anna").glob("*.flac"))[:2]
     table = tmp_path / "all.csv"
@@ -431,6 +456,9 @@ def test_a_recording_that_is_given_twice_is_refused(tmp_path, demo):
             InputError, match=rf"^recordings of 'anna': {re.escape(str(one))} is given twice; give it once"
         ):
             as_corpus(recordings)
+    monkeypatch.chdir(one.parent)
+    with pytest.raises(InputError, match="is given twice"):
+        as_corpus({"anna": [one, one.name]})
     parts = [Utterance("anna", one, 0.0, 1.0), Utterance("anna", one, 1.0, 2.0), Utterance("anna", one, channel=1)]
     assert as_corpus({"anna": parts}).speakers["anna"] == tuple(parts)
 

@@ -138,6 +138,8 @@ def test_ogg_files_joined_end_to_end_are_refused_since_the_first_alone_would_be_
     assert len(decode(io.BytesIO(parts[1]))) == hostile.RATE
     with pytest.raises(AudioError, match=r"another Ogg stream follows at 1\.000 s, .*; ffmpeg -i FILE OTHER\.wav"):
         decode(io.BytesIO(b"".join(parts)))
+    with pytest.raises(AudioError, match="another Ogg stream follows" if subtype == "VORBIS" else "decoding fails"):
+        decode(io.BytesIO(2 * parts[0]))  # two streams of one serial number
 
 
 @pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
@@ -172,6 +174,30 @@ def test_an_mp3_file_that_counts_more_frames_than_it_has_is_cut_short(mode, rate
     for other in (data, titled):
         with pytest.raises(AudioError, match=r"another MP3 stream follows at .*; ffmpeg -i FILE OTHER\.wav"):
             decode(io.BytesIO(data + other))
+
+
+def in_wav(mp3: bytes, rate: int) -> bytes:
+    form = struct.pack("<HHIIHHHHIHHH", 0x55, 1, rate, 8000, 1, 0, 12, 1, 2, 1152, 1, 1105)
+    chunks = b"".join(name + struct.pack("<I", len(data)) + data for name, data in ((b"fmt ", form), (b"data", mp3)))
+    return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WAVE" + chunks
+
+
+@pytest.mark.parametrize("loud_first", [True, False])
+@pytest.mark.parametrize("rate", [16_000, 44_100])
+def test_an_mp3_file_of_variable_bit_rate_without_a_count_is_read_whole_or_refused(rate, loud_first):
+    """As ffmpeg writes into a pipe. A decoder guesses the length from the first frames: too short if they are large."""
+    parts = [noise(4), np.zeros(4 * hostile.RATE)]
+    samples = np.concatenate(parts if loud_first else parts[::-1])
+    data = written(samples, "MP3", "MPEG_LAYER_III", rate, bitrate_mode="VARIABLE")
+    uncounted = data[data.index(data[:2], 4) :]  # without the first frame, which has the count
+    if loud_first:
+        said = r"more MP3 audio follows at \d.* variable bit rate .*; ffmpeg -i FILE OTHER\.wav decodes all"
+        for data in (uncounted, in_wav(uncounted, rate)):
+            with pytest.raises(AudioError, match=said):
+                decode(io.BytesIO(data))
+    else:
+        for data in (uncounted, in_wav(uncounted, rate)):
+            assert len(decode(io.BytesIO(data))) >= len(samples)
 
 
 def test_samples_without_a_header_that_hold_frames_of_mpeg_are_no_recording(heard):

@@ -122,6 +122,7 @@ def test_what_a_pipe_names_is_decoded_as_any_file_is(tmp_path):
     ("name", "text"),
     [
         ("t.csv", "path,speaker\na.sph,anna\ni.flac,ivan\n"),
+        ("t.csv", "path,speaker\ra.sph,anna\ri.flac,ivan\r"),
         ("t.CSV", '\ufeffSpeaker_ID,age,"file"\r\nanna,30,"a.sph"\r\n\r\nivan,"4,5",i.flac\r\n'),
         ("t.tsv", 'client_id\tpath\tsentence\nanna\ta.sph\tShe said "no\nivan\ti.flac\tNo, no\n'),
         ("t.tsv", "audio\tlabel\tstart\tend\na.sph\tanna\t\t\ni.flac\tivan\t0\t-1\n"),

@@ -167,7 +167,7 @@ def test_enroll_reports_who_was_enrolled_refused_and_skipped(inside, corpus_of, 
     (root / "ivan" / ".DS_Store").touch()
     words = ("enroll", root, *SETTINGS, "--set", "codebook.centroids=30", "--jobs", 2)
     result = inside(*words, "--store", "s", "--json")
-    last = "voiceclaim: not everything was enrolled: 1 speakers refused, 2 files not read\n"
+    last = "voiceclaim: not everything was enrolled: 1 speakers refused, 2 files or folders not read\n"
     assert (result.code, result.err) == (4, last)
     (reported,) = result.lines
     assert reported.keys() == {

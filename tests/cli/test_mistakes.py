@@ -20,7 +20,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     ),
     # Folders
     "wrong folder": (("enroll", "recordingz", "--store", "n"), 2, "recordingz: a corpus must be a folder, got nothing"),
-    "a file for a folder": (("enroll", "call.flac", "--store", "n"), 2, "must be a folder, got a file"),
+    "a file for a folder": (("enroll", "call.flac", "--store", "n"), 2, "got a file; of a recording, give the folder"),
     "empty folder": (("enroll", "empty", "--store", "n"), 2, "one folder per speaker with audio files in it, got none"),
     "the folder of one speaker": (("enroll", "recordings/anna", "--store", "n"), 2, "above it. Or are speakers in"),
     "only phone memos, no ffmpeg": (("enroll", "memos", "--store", "n"), 2, "ffmpeg -i"),
@@ -344,19 +344,21 @@ def test_names_unlike_what_was_typed_are_not_suggested(inside, folder):
         assert (result.code, "nearest" in result.err) == (2, False)
 
 
+@pytest.mark.filterwarnings("default")
 def test_folders_that_may_be_speakers_are_noted(inside, folder, heard):
     """A folder too high is given; sessions of one person in folders are recordings as any."""
     (folder / "disk").mkdir()
     shutil.copytree(folder / "recordings", folder / "disk" / "recordings")
     words = ("--set", "features.rate=8000", "--set", "codebook.min_seconds=1", "--set", "codebook.centroids=8")
-    noted = "note: 2 folders (anna, ivan) are enrolled as the one speaker 'recordings'; if they are speakers"
+    noted = "note: 2 folders (anna, ivan) count as the one speaker 'recordings'; if they are speakers"
     high = inside("enroll", "disk", "--store", "high.store", *words)
-    assert f"{noted}, enroll the folder that they are in: disk/recordings\n" in high.err
+    assert f"{noted}, give the folder that they are in: disk/recordings\n" in high.err
     shutil.copytree(folder / "recordings", folder / "disk" / "others")
+    shutil.copytree(folder / "recordings" / "ivan", folder / "disk" / "others" / "lars")
     several = inside("enroll", "disk", "--store", "several.store", *words)
-    noted = noted.replace("'recordings'", "'others'")
+    noted = noted.replace("2 folders (anna, ivan)", "3 folders (anna, ivan, lars)").replace("'recordings'", "'others'")
     assert several.err.count("if they are speakers") == 1
-    assert f"{noted}, give --speaker-pattern '[^/]+/([^/]+)/'\n" in several.err
+    assert f"{noted}, give --speaker-pattern '[^/]+/([^/]+)/' (speaker_pattern=)\n" in several.err
     shutil.rmtree(folder / "disk" / "others")
     shutil.copy(heard("anna"), folder / "disk" / "recordings")
     mixed = inside("enroll", "disk", "--store", "mixed.store", *words)

@@ -261,4 +261,4 @@ def test_the_command_adds_what_is_new(inside, own, corpus_of, garbage):
     shutil.copy(garbage, corpus_of("corpus") / "anna")
     third = inside(*words, "--json")
     assert (third.code, third.lines[0]["left_out"]) == (4, {"anna": 6, "ivan": 4})
-    assert "1 files not read" in third.err
+    assert "1 files or folders not read" in third.err

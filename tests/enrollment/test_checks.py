@@ -467,7 +467,7 @@ def test_the_command_warns_refuses_and_logs_both_without_file_names(corpus_of, t
     assert told.value.exit_code == IN_PART
     shown = capsys.readouterr()
     result = json.loads(shown.out)
-    assert shown.err == "voiceclaim: not everything was enrolled: 3 speakers refused, 0 files not read\n"
+    assert shown.err == "voiceclaim: not everything was enrolled: 3 speakers refused, 0 files or folders not read\n"
     assert [speaker["name"] for speaker in result["enrolled"]] == ["anna"]
     assert [entry["name"] for entry in result["refused"]] == ["ivan", "lars", "zoe"]
     assert result["warnings"] == []

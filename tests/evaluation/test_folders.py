@@ -9,6 +9,7 @@ import soundfile
 
 from pipeline.errors import InputError
 from pipeline.evaluation import Trial, read_list, read_trials, trials_of_folder
+from pipeline.evaluation.assess import assess
 from pipeline.evaluation.report import FAMILIES, FIGURES
 
 
@@ -40,6 +41,8 @@ def test_one_name_may_be_given_as_a_text_and_a_model_is_none(tree, opened):
         trials_of_folder(tree, opened)
     with pytest.raises(InputError, match="names: a name was expected, got int"):
         trials_of_folder(tree, [1, 2])
+    with pytest.raises(InputError, match="a trial list was expected, got a folder; trials_of_folder makes"):
+        assess(opened, tree, tree)
 
 
 def test_a_recording_that_cannot_be_decoded_here_is_a_trial_without_a_score(tree, monkeypatch):

@@ -100,7 +100,7 @@ def test_columns_may_have_the_names_of_tables_that_are_enrolled(listed, tmp_path
 def test_a_column_named_as_in_tables_that_are_enrolled_stays_metadata_beside_the_model(listed):
     (trial,) = read_trials(listed("model,speaker_id,segment,label\nm1,anna,a.wav,1\n"))
     assert (trial.speaker, trial.metadata) == ("m1", {"speaker_id": "anna"})
-    with pytest.raises(InputError, match="one column for the segment, got two or more in 'model, wav, filename"):
+    with pytest.raises(InputError, match="one column for the segment, got 'wav' and 'filename'; rename"):
         read_trials(listed("model,wav,filename,label\nm1,a.wav,b.wav,1\n"))
     with pytest.raises(InputError, match=r"a label must be one of .*, 1, 0, .* got '0\.5'"):
         read_trials(listed("model,wav,label\nm1,a.wav,0.5\n"))

@@ -38,6 +38,8 @@ BROKEN = [
     ("kaldi key", "a b target\n\na b\n", r"line 3: a line must read 'enroll test target\|nontarget', got 'a b'"),
     ("kaldi key", "a b target\na b Target\n", r"line 2: a label must be one of target, .*got 'Target'.*missp"),
     ("kaldi key", b"a b target\n\n# x\nb caf\xe9 target\n", r"line 4: text must be UTF-8, got 'caf\\\\xe9'"),
+    ("kaldi key", "a b target\rc d nontarget\r", r"line 1: lines must end in LF or CR LF.*an old Mac program"),
+    ("csv", "model,segment,score\rm,s,1\rm,t,2\r", r"line 1: lines must end in LF or CR LF"),
     ("kaldi key", "# nothing\n", r"needs at least one trial, got none"),
     ("kaldi key", "a b target\n1 a b\n", r"line 2: a label .*a list of two formats"),
     ("kaldi scores", "a b 1\na b nan\n", r"line 2: a score must be a finite number, got 'nan'"),
@@ -50,7 +52,8 @@ BROKEN = [
     ("nist", "modelid\tsegmentid\tLLR\nm\t\t1\n", r"line 2: the segment must not be empty"),
     ("nist", "modelid\tsegmentid\tside\nm\ts\tc\n", r"line 2: a side must be a or b, got 'c'"),
     ("nist", "modelid\tside\n", r"needs a column 'segmentid' \(or similar\), got 'modelid, side'"),
-    ("nist", "modelid\tsegmentid\tmodel\n", r"may have one column for the model, got two"),
+    ("nist", "modelid\tsegmentid\tmodel\n", r"one column for the model, got 'modelid' and 'model'"),
+    ("csv", "client_id,path,sentence,segment\n", r"one column for the segment, got 'path' and 'segment'"),
     ("nist", "modelid\tsegmentid\tLLR\n\nm\ts\t\n", r"line 3: an llr must be a finite number, got ''"),
     ("csv", "model,segment,score\nm,s\n", r"line 2: a line must read 3 fields separated by commas"),
     ("csv", "model,segment,score\nm,s,1\nm,s,\n", r"line 3: a score must be a finite number, got ''"),
@@ -127,6 +130,13 @@ def test_utf16_is_recognised(listed):
 def test_files_of_other_programs_are_recognised(listed, content, cause, kind):
     with pytest.raises(InputError, match=f"likely cause: {cause}"):
         read_list(listed(content), kind=kind)
+
+
+def test_a_list_with_scores_and_labels_but_no_header_is_not_taken_for_a_key(listed):
+    with pytest.raises(InputError, match=r"line 1: .* got 'anna a\.wav 0\.5 target'; .* WeSpeaker's, need a header"):
+        read_list(listed("anna a.wav 0.5 target\n"), kind="scores")
+    with pytest.raises(InputError, match="it is a key; were scores and key exchanged"):
+        read_list(listed("anna a.wav target\n"), kind="scores")
 
 
 def test_a_table_without_the_columns_says_what_they_may_be_called(listed):
