@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
+import scipy.optimize  # noqa: F401  the first claim under another system would otherwise load it to fit a calibration
 
 from pipeline.errors import StoreMissingError, StreamClosedError, UnknownSpeakerError
 from pipeline.scoring.sequential import SequentialTest
