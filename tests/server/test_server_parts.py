@@ -68,6 +68,19 @@ def test_the_file_of_an_utterance_holds_the_samples_that_were_sent_however_they_
     assert soundfile.read(path, dtype=sent.dtype.name)[0].astype(kind).tobytes() == data
 
 
+def test_an_utterance_for_which_no_file_can_be_opened_is_not_said_to_have_no_room(tmp_path):
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with closing(UtteranceFiles(Settings(tmp_path / "s.store"), tmp_path, None, PcmFormat(16_000))) as files:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+            with pytest.raises(OSError) as refused:
+                files.next_utterance()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert service_error(refused.value).status == 503
+
+
 # Tokens
 
 
