@@ -6,7 +6,8 @@
     │   └── FitError
     │       └── UnfittedError
     ├── StoreError
-    │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError
+    │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError,
+    │       TracesLeftError
     └── NotEnoughSpeechError, EnrollmentRefusedError, MetricError, AuditError, StreamClosedError,
         TooManyAttemptsError, ServiceError, UnavailableError
 
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from inspect import signature
 from numbers import Integral, Rational
 from types import UnionType
+from typing import Any
 
 
 class VoiceclaimError(Exception):
@@ -180,6 +182,12 @@ class StoreBusyError(StoreError):
 
 class SpeakerExistsError(StoreError):
     """A speaker of that name is enrolled already."""
+
+
+class TracesLeftError(StoreError):
+    """A change that was made, but left traces of a speaker in the file; ``model`` is the one stored."""
+
+    model: Any
 
 
 class AuditError(VoiceclaimError):
