@@ -209,13 +209,15 @@ class UnavailableError(VoiceclaimError):
 class ServiceError(VoiceclaimError):
     """A service refused a request, or cannot be reached.
 
-    ``status`` is the HTTP status (0: no answer) and ``kind`` the name of the error in the service.
+    ``status`` is the HTTP status (0: no answer), ``kind`` the name of the error in the service, and ``retry_seconds``
+    the wait that the service asks for with 503 and 507.
     """
 
-    def __init__(self, status: int, detail: str, *, kind: str = "ServiceError") -> None:
+    def __init__(self, status: int, detail: str, *, kind: str = "ServiceError", retry_seconds: float = 5.0) -> None:
         self.status = status
         self.detail = detail
         self.kind = kind
+        self.retry_seconds = retry_seconds
         super().__init__(detail)
 
 
