@@ -136,9 +136,10 @@ class NotEnoughSpeechError(VoiceclaimError):
         self.where = where
         self.seconds = seconds
         self.needed = needed
+        start = f"{cause}{' ' if cause.endswith('?') else '; '}" if cause else ""
         rest = " (the rest is silence, noise or too quiet beside the loudest part)"
         super().__init__(
-            f"{where}: {cause}{'; ' if cause else ''}{seconds:.2f} s of speech found, {needed:.2f} s needed"
+            f"{where}: {start}{seconds:.2f} s of speech found, {needed:.2f} s needed"
             f"{'' if cause else rest}{'; ' if more else ''}{more}"
         )
 

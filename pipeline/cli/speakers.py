@@ -157,6 +157,8 @@ def export(
     from pipeline.store.store import Store
     from pipeline.verification.audit_events import EXPORT, record_export
 
+    if out == Path("-"):
+        raise typer.BadParameter("--out: an export is two files, which - (the output) cannot take; name a file")
     with logged_failures(log, log_key, EXPORT, [name]) as audit:
         opened = Store(store).load()
         arrays = export_speaker(opened, name, out)
