@@ -26,7 +26,7 @@ from pipeline.server.callers import Caller, Patience, Shares
 from pipeline.server.messages import TOKEN
 
 if TYPE_CHECKING:
-    from pipeline.server.settings import Limits
+    from pipeline.server.limits import Limits
 
 VARIABLE = "VOICECLAIM_TOKENS"
 ENROLL, VERIFY, IDENTIFY, SCORES, RULES, ADMIN = "enroll", "verify", "identify", "scores", "rules", "admin"

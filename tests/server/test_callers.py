@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from pipeline.errors import AuditError, ServiceError, TooManyAttemptsError
 from pipeline.server.callers import Caller, Patience, Shares, Turns
+from pipeline.server.limits import Limits
 from pipeline.server.security import caller_of, parse_tokens
 from pipeline.server.service import Service
-from pipeline.server.settings import Limits, Settings
+from pipeline.server.settings import Settings
 from pipeline.verification.attempts import AttemptLimits, Attempts
 
 ANNA, IVAN = Caller("anna", None, frozenset()), Caller("ivan", None, frozenset())

@@ -35,12 +35,13 @@ from pipeline.scoring.decisions import Terms, Update
 from pipeline.server.callers import Caller, Shares
 from pipeline.server.connections import Connection
 from pipeline.server.curves import last_evaluation
+from pipeline.server.limits import Limits
 from pipeline.server.messages import Hello, problem, read_hello, service_error, shown
 from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, limit_bodies, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import Service
-from pipeline.server.settings import Limits, Settings
+from pipeline.server.settings import Settings
 from pipeline.server.spool import Spool
 from pipeline.server.streams import verify_file
 from pipeline.server.utterances import UtteranceFiles
