@@ -6,7 +6,8 @@
     │   └── FitError
     │       └── UnfittedError
     ├── StoreError
-    │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError
+    │   └── StoreMissingError, StoreFormatError, StoreSealError, StoreBusyError, SpeakerExistsError,
+    │       TracesLeftError
     └── NotEnoughSpeechError, EnrollmentRefusedError, MetricError, AuditError, StreamClosedError,
         TooManyAttemptsError, ServiceError, UnavailableError
 
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from inspect import signature
 from numbers import Integral, Rational
 from types import UnionType
+from typing import Any
 
 
 class VoiceclaimError(Exception):
@@ -134,9 +136,10 @@ class NotEnoughSpeechError(VoiceclaimError):
         self.where = where
         self.seconds = seconds
         self.needed = needed
+        start = f"{cause}{' ' if cause.endswith('?') else '; '}" if cause else ""
         rest = " (the rest is silence, noise or too quiet beside the loudest part)"
         super().__init__(
-            f"{where}: {cause}{'; ' if cause else ''}{seconds:.2f} s of speech found, {needed:.2f} s needed"
+            f"{where}: {start}{seconds:.2f} s of speech found, {needed:.2f} s needed"
             f"{'' if cause else rest}{'; ' if more else ''}{more}"
         )
 
@@ -182,6 +185,12 @@ class SpeakerExistsError(StoreError):
     """A speaker of that name is enrolled already."""
 
 
+class TracesLeftError(StoreError):
+    """A change that was made, but left traces of a speaker in the file; ``model`` is the one stored."""
+
+    model: Any
+
+
 class AuditError(VoiceclaimError):
     """An audit log whose chain is broken, or that cannot be read or written."""
 
@@ -201,13 +210,15 @@ class UnavailableError(VoiceclaimError):
 class ServiceError(VoiceclaimError):
     """A service refused a request, or cannot be reached.
 
-    ``status`` is the HTTP status (0: no answer) and ``kind`` the name of the error in the service.
+    ``status`` is the HTTP status (0: no answer), ``kind`` the name of the error in the service, and ``retry_seconds``
+    the wait that the service asks for with 503 and 507.
     """
 
-    def __init__(self, status: int, detail: str, *, kind: str = "ServiceError") -> None:
+    def __init__(self, status: int, detail: str, *, kind: str = "ServiceError", retry_seconds: float = 5.0) -> None:
         self.status = status
         self.detail = detail
         self.kind = kind
+        self.retry_seconds = retry_seconds
         super().__init__(detail)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from pipeline.cli.terminal import print_error, print_note
-from pipeline.errors import AuditError, InputError, VoiceclaimError
+from pipeline.errors import AuditError, InputError, TracesLeftError, VoiceclaimError
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -276,7 +276,7 @@ def logged_failures(
     try:
         yield audit
     except VoiceclaimError as error:
-        if audit is None or isinstance(error, AuditError):
+        if audit is None or isinstance(error, AuditError | TracesLeftError):
             raise
         try:
             record_failure(audit, event, names, error)

@@ -26,10 +26,13 @@ from pipeline.cli.options import (
 from pipeline.cli.terminal import cores, print_error, print_line
 from pipeline.errors import StoreError
 from pipeline.extras import library
+from pipeline.server.limits import MIB, Limits
 
 if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.verification.policies import Policy
+
+_LIMITS = Limits()
 
 
 def serve(
@@ -63,17 +66,29 @@ def serve(
     aim: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="Speech that the page asks for at enrollment.")
     ] = 40.0,
-    streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = 256,
-    stream_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")] = 300.0,
-    file_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one uploaded file.")] = 600.0,
-    body_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = 64,
-    enroll_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of audio in one enrollment.")] = 1800.0,
-    train_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds that one enrollment may take.")] = 900.0,
+    streams: Annotated[int, typer.Option(min=1, help="Maximum number of simultaneous streams.")] = _LIMITS.streams,
+    stream_seconds: Annotated[
+        float, typer.Option(min=1, help="Maximum seconds of audio in one stream.")
+    ] = _LIMITS.stream_seconds,
+    file_seconds: Annotated[
+        float, typer.Option(min=1, help="Maximum seconds of audio in one uploaded file.")
+    ] = _LIMITS.file_seconds,
+    body_mib: Annotated[int, typer.Option(min=1, help="Maximum size of a request in MiB.")] = _LIMITS.body_bytes // MIB,
+    enroll_seconds: Annotated[
+        float, typer.Option(min=1, help="Maximum seconds of audio in one enrollment.")
+    ] = _LIMITS.enroll_seconds,
+    train_seconds: Annotated[
+        float, typer.Option(min=1, help="Maximum seconds that one enrollment may take.")
+    ] = _LIMITS.train_seconds,
     share: Annotated[
         float, typer.Option(min=0.01, max=1, help="Largest share of streams and upload space for one token or address.")
-    ] = 0.5,
-    idle_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of a stream without audio.")] = 20.0,
-    grace_seconds: Annotated[float, typer.Option(min=1, help="Maximum seconds of a graceful shutdown.")] = 300.0,
+    ] = _LIMITS.share,
+    idle_seconds: Annotated[
+        float, typer.Option(min=1, help="Maximum seconds of a stream without audio.")
+    ] = _LIMITS.idle_seconds,
+    grace_seconds: Annotated[
+        float, typer.Option(min=1, help="Maximum seconds of a graceful shutdown.")
+    ] = _LIMITS.grace_seconds,
     failures: Annotated[
         int, typer.Option(min=0, help="Failed attempts at one claim before a caller must wait; 0: no limit.")
     ] = 5,
@@ -83,7 +98,9 @@ def serve(
         Path | None,
         typer.Option(metavar="DIR", help="Folder for uploads until they are enrolled.", show_default="in memory"),
     ] = None,
-    spool_mib: Annotated[int, typer.Option(min=1, help="Maximum size of all uploads at a time in MiB.")] = 512,
+    spool_mib: Annotated[
+        int, typer.Option(min=1, help="Maximum size of all uploads at a time in MiB.")
+    ] = _LIMITS.spool_bytes // MIB,
     proxy: Annotated[
         str | None,
         typer.Option(
@@ -113,7 +130,7 @@ def serve(
     from pipeline.evaluation.report import read_metrics, read_results
     from pipeline.server import run
     from pipeline.server.security import is_loopback, read_tokens
-    from pipeline.server.settings import HOSTS, MIB, Limits, Settings
+    from pipeline.server.settings import HOSTS, Settings
     from pipeline.store.store import Store
     from pipeline.verification.attempts import AttemptLimits
 

@@ -25,6 +25,7 @@ from pipeline.cli.options import (
 from pipeline.cli.terminal import cores, escape, print_json, print_line, print_table, progress_bar
 
 if TYPE_CHECKING:
+    from pipeline.store.model import SpeakerModel
     from pipeline.store.speakers import Speaker
 
 speakers = typer.Typer(help="List, show, remove, rename or export enrolled speakers.", no_args_is_help=True)
@@ -82,16 +83,20 @@ def remove(
     - `voiceclaim speakers remove speakers.store anna --log changes.jsonl`
     """
     from pipeline.enrollment.removal import remove_speaker
-    from pipeline.verification.audit_events import REMOVE, record_removal
+    from pipeline.verification.audit_events import REMOVE, record_removal, recorded
 
     with (
         logged_failures(log, log_key, REMOVE, [name]) as audit,
         logged_store(store, audit) as logged,
         progress_bar(quiet=as_json) as progress,
     ):
-        rest = in_turn(store, wait, partial(remove_speaker, logged, name, jobs=jobs or cores(), progress=progress))
-        if audit is not None:
-            record_removal(audit, rest, name)  # also forgets the audio that was accepted
+
+        def record(rest: SpeakerModel) -> None:
+            if audit is not None:
+                record_removal(audit, rest, name)  # also forgets the audio that was accepted
+
+        change = partial(remove_speaker, logged, name, jobs=jobs or cores(), progress=progress)
+        rest = recorded(partial(in_turn, store, wait, change), record)
     left = len(rest.speakers)
     if as_json:
         print_json({"removed": name, "left": left})
@@ -117,12 +122,15 @@ def rename(
     Examples:
     - `voiceclaim speakers rename speakers.store anna anna.k --log changes.jsonl`
     """
-    from pipeline.verification.audit_events import RENAME, record_renaming
+    from pipeline.verification.audit_events import RENAME, record_renaming, recorded
 
     with logged_failures(log, log_key, RENAME, [name]) as audit, logged_store(store, audit) as logged:
-        model = in_turn(store, wait, lambda: logged.rename(name, new_name))
-        if audit is not None:
-            record_renaming(audit, model, name, new_name)
+
+        def record(model: SpeakerModel) -> None:
+            if audit is not None:
+                record_renaming(audit, model, name, new_name)
+
+        recorded(partial(in_turn, store, wait, partial(logged.rename, name, new_name)), record)
     if as_json:
         print_json({"renamed": name, "to": new_name})
     else:
@@ -149,6 +157,8 @@ def export(
     from pipeline.store.store import Store
     from pipeline.verification.audit_events import EXPORT, record_export
 
+    if out == Path("-"):
+        raise typer.BadParameter("--out: an export is two files, which - (the output) cannot take; name a file")
     with logged_failures(log, log_key, EXPORT, [name]) as audit:
         opened = Store(store).load()
         arrays = export_speaker(opened, name, out)

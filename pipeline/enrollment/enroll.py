@@ -28,7 +28,7 @@ from pipeline.enrollment.new_speakers import NewSpeaker
 from pipeline.enrollment.report import EnrollmentReport
 from pipeline.enrollment.speech import Progress, audible, is_narrow_band, read_speech
 from pipeline.enrollment.training import Trainer
-from pipeline.errors import InputError, check_callable
+from pipeline.errors import InputError, TracesLeftError, check_callable
 from pipeline.machines.training import machine_count
 from pipeline.machines.workers import Workers, chosen_workers
 from pipeline.scoring.calibrations import Calibrations
@@ -142,7 +142,10 @@ def enroll(
         trained, held_out = train(trainer, newcomers, checks)
         findings = (*(Finding(name, "speech", True, reason) for name, reason in short), *held_out.findings)
         out.check(findings)
-        model = transaction.save(trained.calibrated(jobs=workers.jobs))
+        try:
+            model = transaction.save(trained.calibrated(jobs=workers.jobs))
+        except TracesLeftError as error:  # of speakers who are still enrolled
+            model = error.model
     return EnrollmentReport(
         model=model,
         enrolled=model.speakers[-len(held_out.newcomers) :],

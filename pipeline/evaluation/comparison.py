@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pipeline.errors import MetricError, check_type
 from pipeline.evaluation.scores import SystemScores
 from pipeline.metrics.bootstrap import Interval, Statistic, check_sampling, draws_of, interval_of, replicate_of
-from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS, OperatingPoint
+from pipeline.metrics.costs import MAIN_POINT, OPERATING_POINTS
 from pipeline.metrics.curves import FloatArray, both_scores
 
 
@@ -40,7 +40,6 @@ def paired_bootstrap(
     statistic: Statistic = "eer",
     level: float = 0.95,
     samples: int = 1000,
-    point: OperatingPoint = OPERATING_POINTS[MAIN_POINT],
 ) -> PairedDifference:
     """Return a statistic of two systems and the percentile bootstrap of its difference, on the same resampled speakers.
 
@@ -53,7 +52,7 @@ def paired_bootstrap(
         Scores of the two systems, whose units may differ.
     seed
         The same seed gives the same result.
-    statistic, level, samples, point
+    statistic, level, samples
         As in ``bootstrap_interval``; "cllr" is computed from the log-likelihood ratios, the others from the scores.
 
     Returns
@@ -86,7 +85,7 @@ def paired_bootstrap(
     if not np.array_equal(is_target, second.is_target[other]):
         raise MetricError("the systems disagree on which trials are targets; were they scored on the same list?")
     sides = [_split(scores, statistic, order, is_target) for scores, order in ((first, one), (second, other))]
-    replicates = [replicate_of(statistic, *side, point) for side in sides]
+    replicates = [replicate_of(statistic, *side, OPERATING_POINTS[MAIN_POINT]) for side in sides]
     targets, nontargets = sides[0]
     speakers = first.speakers[one]
     draw = draws_of(targets.size, nontargets.size, speakers[is_target], speakers[~is_target])

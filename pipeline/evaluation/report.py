@@ -155,7 +155,8 @@ def kept_scores(folder: Path) -> Path:
         if (folder / SCORES_TABLE).is_file():
             return folder / SCORES_TABLE
         if not (folder / SCORES).exists():
-            raise InputError(f"{folder}: it holds no {SCORES}; {_HINT}")
+            what = f"it holds no {SCORES}" if folder.exists() else "no such folder"
+            raise InputError(f"{folder}: {what}; {_HINT}")
     except OSError as error:
         raise InputError(f"{folder}: cannot be read: {error.strerror or error}; {_HINT}") from None
     return folder / SCORES

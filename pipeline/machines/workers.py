@@ -269,6 +269,7 @@ def _in_processes(function: Callable[..., Result], tasks: Iterable[Task], common
     """Map in ``jobs`` processes, results in order; these share large arrays of ``common`` as files."""
     from joblib import Parallel, delayed
 
-    run = Parallel(jobs, backend="loky", return_as="generator", pre_dispatch="4 * n_jobs")
+    # With more tasks ahead than by default, an interruption ends in a KeyError of loky's, which its thread prints.
+    run = Parallel(jobs, backend="loky", return_as="generator")
     results: Iterator[Result] = run(delayed(function)(common, *task) for task in tasks)
     return results

@@ -111,7 +111,7 @@ async def _problem_response(request: Request, error: Exception) -> Response:
     if told.status == 401:
         headers["www-authenticate"] = "Bearer"
     if told.status in (503, 507):
-        headers["retry-after"] = "5"
+        headers["retry-after"] = str(math.ceil(told.retry_seconds))
     if isinstance(error, TooManyAttemptsError):
         headers["retry-after"] = str(math.ceil(error.seconds))
     return _answer(told, headers)

@@ -105,6 +105,7 @@ class Turns:
     def __init__(self, what: str, places: int, *, waiting: int) -> None:
         self._what, self._free, self._most, self._each = what, places, waiting, places
         self._held: Counter[str] = Counter()
+        self._held_seconds = 0.0  # of the last place that was given up
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def keep_one(self) -> None:
@@ -120,7 +121,8 @@ class Turns:
         """Raise ServiceError (503) if no more requests of ``caller`` may wait."""
         mine, everybody = len(self._waiting.get(caller.key, ())), self.waiting
         if mine >= self._most or everybody >= 8 * self._most:
-            raise ServiceError(503, f"{everybody} {self._what} wait already, {mine} of this caller; try again later")
+            detail = f"{everybody} {self._what} wait already, {mine} of this caller; try again later"
+            raise ServiceError(503, detail, retry_seconds=max(5.0, self._held_seconds))
 
     @asynccontextmanager
     async def place(self, caller: Caller) -> AsyncIterator[None]:
@@ -130,9 +132,11 @@ class Turns:
             self._held[caller.key] += 1
         else:
             await self._wait(caller)
+        began = time.monotonic()
         try:
             yield
         finally:
+            self._held_seconds = time.monotonic() - began
             self._pass_on(caller.key)
 
     def _may_hold(self, key: str) -> bool:

@@ -229,12 +229,14 @@ def _reporter(channel: Channel) -> Callable[[str, int, int], None]:
 
 def _remove(channel: Channel, settings: Settings, aliases: Aliases, name: str) -> Table:
     from pipeline.enrollment.removal import remove_speaker
-    from pipeline.verification.audit_events import record_removal
+    from pipeline.verification.audit_events import record_removal, recorded
 
     store = Store(settings.store, before_commit=lambda: _ask_to_commit(channel, settings))
     try:
-        left = when_free(lambda: remove_speaker(store, name, jobs=settings.jobs), _BUSY_SECONDS)
-        _log_change(settings, lambda log: record_removal(log, left, name))
+        left = recorded(
+            lambda: when_free(lambda: remove_speaker(store, name, jobs=settings.jobs), _BUSY_SECONDS),
+            lambda left: _log_change(settings, lambda log: record_removal(log, left, name)),
+        )
     except VoiceclaimError as error:
         raise service_error(error, aliases) from None
     return {"removed": name, "left": len(left.names), "revision": left.revision}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,8 @@ from pipeline.audio.downmix import Downmix
 from pipeline.audio.files import open_audio
 from pipeline.audio.streams import Samples
 from pipeline.errors import AudioError, ServiceError
+from pipeline.server.limits import AudioBounds
 from pipeline.server.workers import Channel
-
-
-@dataclass(frozen=True, slots=True)
-class AudioBounds:
-    """Bounds on audio: ``seconds`` of a file, seconds ``in_all``, ``samples`` of all files, over all channels."""
-
-    seconds: float
-    in_all: float
-    samples: int
 
 
 class Decoder:

@@ -8,10 +8,12 @@ from pathlib import Path
 from threading import Lock
 
 import numpy as np
+import scipy.optimize  # noqa: F401  the first claim under another system would otherwise load it to fit a calibration
 
 from pipeline.errors import StoreMissingError, StreamClosedError, UnknownSpeakerError
 from pipeline.scoring.sequential import SequentialTest
 from pipeline.store.model import SpeakerModel
+from pipeline.store.speakers import Speaker
 from pipeline.store.store import Stamp, Store
 from pipeline.verification.audit_events import duplicate_memory
 from pipeline.verification.identifier import Identifier
@@ -88,8 +90,8 @@ class NewestModel:
             model = None
         known = self._model
         if known is None or model is None or known.digest != model.digest:
-            keys = [] if model is None else [f"{model.identity}/{speaker.id}" for speaker in model.speakers]
-            self._model, self._keys = model, frozenset(keys)
+            self._model = model
+            self._keys = frozenset() if model is None else frozenset(_key(model, one) for one in model.speakers)
             self._verifier.cache_clear()
             self._identifier.cache_clear()
 
@@ -126,4 +128,8 @@ def threshold_probability(verifier: Verifier, frames: int) -> float | None:
 def speaker_key(verifier: Verifier) -> str:
     """Return the random ids of the store and of the claimed speaker, as one text."""
     model = verifier.model
-    return f"{model.identity}/{model.speakers[model.position(verifier.claim)].id}"
+    return _key(model, model.speakers[model.position(verifier.claim)])
+
+
+def _key(model: SpeakerModel, speaker: Speaker) -> str:
+    return f"{model.identity}/{speaker.id}"

@@ -26,7 +26,7 @@ from pipeline.server.callers import Caller, Patience, Shares
 from pipeline.server.messages import TOKEN
 
 if TYPE_CHECKING:
-    from pipeline.server.settings import Limits
+    from pipeline.server.limits import Limits
 
 VARIABLE = "VOICECLAIM_TOKENS"
 ENROLL, VERIFY, IDENTIFY, SCORES, RULES, ADMIN = "enroll", "verify", "identify", "scores", "rules", "admin"
@@ -141,7 +141,7 @@ def allowed(caller: Caller, token: str | None, *scopes: str) -> Caller:
         reason = "the token is unknown" if token else "the request has none"
         raise ServiceError(401, f"a bearer token is needed, but {reason}", kind="Unauthorized")
     if not caller.scopes & set(scopes):
-        raise ServiceError(403, f"the token does not allow this: it needs {' or '.join(scopes)}", kind="Forbidden")
+        raise ServiceError(403, f"this takes a token with the scope {' or '.join(scopes)}", kind="Forbidden")
     return caller
 
 

@@ -186,7 +186,7 @@ class Service:
             twin = await self.run("disk", twin_of, name, [speaker.name for speaker in model.speakers])
             if twin == name:
                 raise SpeakerExistsError(
-                    f"{name!r} is enrolled already; add to their recordings (PUT), or remove them first"
+                    f"{name!r} is enrolled already; add to their recordings, or remove them first"
                     if name in model.names
                     else f"{name!r} is a background speaker; choose another name"
                 )

@@ -40,7 +40,7 @@ def check_rules(caller: Caller, *chosen: object) -> None:
     """Raise ServiceError for a system or a rule of decision that is ``chosen`` by a caller who may not choose."""
     if RULES not in caller.scopes and any(each is not None for each in chosen):
         raise ServiceError(
-            403, "the token does not allow a choice of system or early decisions: it needs rules", kind="Forbidden"
+            403, "a choice of system or early decisions takes a token with the scope rules", kind="Forbidden"
         )
 
 

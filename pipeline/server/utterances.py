@@ -106,6 +106,7 @@ class UtteranceFiles:
     def _begin(self) -> None:
         path = self._folder / f"{len(self._files):04d}.wav"
         subtype, *_ = _WRITTEN[self._pcm.encoding]
+        path.touch()  # raises the cause where no file can be opened, which libsndfile does not give
         self._file: Any = soundfile.SoundFile(path, "w", self._pcm.rate, 1, subtype, format="WAV")
         self._files.append(path)
         where = f"utterance {len(self._files)}"

@@ -108,7 +108,11 @@ class Worker:
             if not self._pipe.poll(max(0.0, self._left)):
                 self._kill()
                 detail = f"it took longer than {self._bounds.seconds:g} s, and was ended; {self._left_so}"
-                raise ServiceError(503, f"{detail}; too much at a time, or too busy a machine?")
+                raise ServiceError(
+                    503,
+                    f"{detail}; too much at a time, or too busy a machine?",
+                    retry_seconds=self._bounds.seconds,
+                )
             data = self._pipe.recv_bytes()
         except (EOFError, OSError):
             raise ServiceError(503, f"the process that did it has died, and {self._left_so}; out of memory?") from None

@@ -90,7 +90,10 @@ def restore_store(copy: Path | str, store: Path | str, *, key: Key = None) -> tu
     ()
     """
     backup = Store(copy, key=key)
-    kept = backup.check()
+    try:
+        kept = backup.check()
+    except StoreMissingError:
+        raise StoreMissingError(copy, "no backup of a store here; a mistyped or moved path?") from None
     try:
         there = Store(store, key=key).load()
     except StoreMissingError:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import SpeakerExistsError, StoreError, StoreMissingError
+from pipeline.errors import SpeakerExistsError, StoreError, StoreMissingError, TracesLeftError
 from pipeline.machines.pairs import PairMachine, Pairs, PairSource
 from pipeline.store.arrays import Arrays, RenumberedPairs, StoredArrays, StoredPairs, UpdatedArrays
 from pipeline.store.blobs import Entry
@@ -39,7 +39,10 @@ class Transaction:
         return self.model
 
     def save(self, model: SpeakerModel) -> SpeakerModel:
-        """Write the differences of ``model`` from the stored one, commit, and return the model as stored."""
+        """Write the differences of ``model`` from the stored one, commit, and return the model as stored.
+
+        Raises TracesLeftError after a commit if the rest cannot be erased.
+        """
         rows = self._rows
         if self.model is None:
             for statement in SCHEMA:
@@ -59,7 +62,11 @@ class Transaction:
             "config": json.dumps(model.config.model_dump(mode="json"), sort_keys=True),
             "calibrations": json.dumps(model.calibrations.as_json(), sort_keys=True),
         }
-        self._commit(about)
+        try:
+            self._commit(about)
+        except TracesLeftError as error:
+            error.model = self._store.load(unknown_impostors=model.unknown_share)
+            raise
         return self._store.load(unknown_impostors=model.unknown_share)
 
     def reseal(self, key: bytes) -> None:
@@ -121,7 +128,7 @@ class Transaction:
             self._rows.run("VACUUM")
         except StoreError as error:
             detail = "the change was made, but traces of the speaker removed or renamed are left until the next removal"
-            raise StoreError(f"{detail}: {error}") from None
+            raise TracesLeftError(f"{detail}: {error}") from None
         finally:
             self._rows.run("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
 

@@ -56,6 +56,8 @@ def read_key(path: Path | None = None) -> bytes | None:
 
 def open_log(path: Path | None, key_file: Path | None) -> AuditLog | None:
     """Return the audit log at ``path`` with the key of ``read_key``; None without a path. Raises AuditError."""
+    if path is not None and not path.parent.is_dir():
+        raise AuditError(f"{path}: no audit log can be kept here: there is no folder {path.parent}")
     return None if path is None else AuditLog(path, key=read_key(key_file))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import EnrollmentRefusedError, VoiceclaimError
+from pipeline.errors import EnrollmentRefusedError, TracesLeftError, VoiceclaimError
 from pipeline.scoring.decisions import Update, as_json
 from pipeline.store.model import SpeakerModel
 from pipeline.verification.audio_warnings import codes
@@ -147,6 +147,20 @@ def record_enrollment(audit: AuditLog, report: EnrollmentReport) -> None:
 def _checks(report: EnrollmentReport, name: str) -> str:
     """Return the names of the checks that one speaker failed."""
     return ", ".join(dict.fromkeys(finding.check for finding in report.findings if finding.speaker == name))
+
+
+def recorded(change: Callable[[], SpeakerModel], record: Callable[[SpeakerModel], None]) -> SpeakerModel:
+    """Make a ``change``, ``record`` the model as it is stored, and return it.
+
+    Raises TracesLeftError, after the record, where the change was made and left traces of a speaker.
+    """
+    try:
+        model = change()
+    except TracesLeftError as error:
+        record(error.model)
+        raise
+    record(model)
+    return model
 
 
 def record_removal(audit: AuditLog, model: SpeakerModel, name: str) -> None:

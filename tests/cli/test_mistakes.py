@@ -194,6 +194,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "folder with a root": (("evaluate", "s.store", "recordings", "--root", ".", *EVALUATE), 2, "--root is for a trial"),
     "nowhere to write": (("evaluate", "s.store", "recordings"), 2, "Missing option '--out'"),
     "plot of a file": (("plot", "true.txt", "--out", "x.png"), 2, "true.txt: it holds no scores.txt; name a folder"),
+    "plot of no folder": (("plot", "nowhere", "--out", "x.png"), 2, "nowhere: no such folder; name a folder"),
     "plot of nothing": (("plot", "empty", "--out", "x.png"), 2, "voiceclaim evaluate"),
     # Places to write to
     "a file for the demo's folder": (("demo", "--out", "call.flac"), 2, "call.flac: a folder to write to was expected"),
@@ -204,6 +205,9 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "list over another": (("convert", "true.txt", "comma.txt", "--to", "csv"), 2, "comma.txt: OUT needs a new file"),
     "trials over a list": (("trials", "recordings", "--out", "true.txt"), 2, "needs a new file, and this one exists"),
     "export into a folder": (("speakers", "export", "s.store", "anna", "--out", "."), 2, "needs a new file"),
+    "export into the output": (("speakers", "export", "s.store", "anna", "--out", "-"), 2, "an export is two files"),
+    "a log in no folder": ((*VERIFY, "--log", "nowhere/l", "call.flac"), 2, "nowhere/l: no audit log can be kept here"),
+    "no backup": (("store", "restore", "nowhere", "s.store"), 2, "nowhere: no backup of a store here; a mistyped"),
     "a folder as the log": ((*VERIFY, "--log", ".", "call.flac"), 2, ".: the audit log cannot be written: a file"),
     "backup into a folder": (("store", "backup", "s.store", "."), 2, ".: no backup can be made here: a file was exp"),
     "backup below no folder": (("store", "backup", "s.store", "nowhere/b"), 2, "there is no folder nowhere"),

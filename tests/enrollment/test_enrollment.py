@@ -105,7 +105,7 @@ def test_files_that_are_missing_are_the_first_that_is_said_of_an_enrollment_with
         enroll(tmp_path / "s", missing, tiny)
     assert str(refused.value) == (
         "speaker 'anna': 60 of the files cannot be used, the first: anna/0.wav: no such file; a mistyped or moved path?"
-        "; 0.00 s of speech found, 3.00 s needed; the same for 1 more speakers"
+        " 0.00 s of speech found, 3.00 s needed; the same for 1 more speakers"
     )
 
 

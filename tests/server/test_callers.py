@@ -10,6 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from itertools import compress
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,10 @@ from hypothesis import strategies as st
 
 from pipeline.errors import AuditError, ServiceError, TooManyAttemptsError
 from pipeline.server.callers import Caller, Patience, Shares, Turns
+from pipeline.server.limits import Limits
 from pipeline.server.security import caller_of, parse_tokens
 from pipeline.server.service import Service
-from pipeline.server.settings import Limits, Settings
+from pipeline.server.settings import Settings
 from pipeline.verification.attempts import AttemptLimits, Attempts
 
 ANNA, IVAN = Caller("anna", None, frozenset()), Caller("ivan", None, frozenset())
@@ -49,6 +51,23 @@ def test_callers_take_turns_however_much_one_of_them_asks_for():
 @given(st.text("abc", max_size=30), st.integers(1, 3))
 def test_everybody_gets_every_turn_and_keeps_their_own_order(asked, places):
     assert sorted(order_of(asked, places)) == sorted(asked)
+
+
+def test_who_finds_the_queue_full_is_asked_to_wait_as_long_as_the_last_turn_took(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("pipeline.server.callers.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def scenario() -> list[float]:
+        turns, asked = Turns("enrollments", 1, waiting=0), []
+        for seconds in (90.0, 0.0):
+            async with turns.place(ANNA):
+                with pytest.raises(ServiceError) as refused:
+                    turns.check(IVAN)
+                now[0] += seconds
+            asked.append(refused.value.retry_seconds)
+        return asked
+
+    assert asyncio.run(scenario()) == [5.0, 90.0]
 
 
 def test_who_leaves_the_queue_holds_up_nobody():

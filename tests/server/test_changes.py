@@ -138,6 +138,7 @@ def test_an_enrollment_that_takes_too_long_ends(copied, tmp_path, recordings):
     with running(copied, tmp_path, "--train-seconds", 1) as service, Store(copied).writing():
         late = service.request("POST", "/speakers/hugo", files=files_of(recordings, "hugo"))
         assert "it took longer than 1 s, and was ended; nothing was changed" in problem_of(late, 503)
+        assert late.headers["retry-after"] == "1"
 
 
 def test_what_cannot_be_logged_is_not_done(copied, tmp_path, recordings):

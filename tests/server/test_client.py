@@ -193,7 +193,7 @@ def test_a_refusal_is_an_error_with_its_status(client, guarded, heard, silence):
         stream.push(np.full(100, np.nan))
     assert refused.value.kind == "AudioError"
     with VoiceclaimClient(guarded.url, token=VERIFY_TOKEN) as other:
-        with pytest.raises(ServiceError, match="it needs enroll") as refused:
+        with pytest.raises(ServiceError, match="a token with the scope enroll") as refused:
             other.remove("anna")
         assert refused.value.status == 403
         with other.stream("anna", rate=8000) as stream:

@@ -126,6 +126,14 @@ def decide_early(page: Page, claim: str) -> str | None:
     page.at("verify-start").click()
     page.wait(lambda: page.at("verify-stop").is_displayed())
     page.wait(lambda: page.at("verify-start").is_displayed())
+    top, bottom = (float(page.all("#live .grid")[n].get_attribute(y)) for n, y in ((0, "y1"), (0, "y2")))
+    shown = (bottom - float(page.all("#live .dot")[0].get_attribute("cy"))) / (bottom - top)
+    limit, low = (
+        (bottom - float(line.get_attribute("points").split(",")[-1])) / (bottom - top)
+        for line in page.all("#live .limit")
+    )
+    if not low < shown < limit:  # decided by the test, whose probability is also in words
+        assert float(page.text("verdict-detail").split(" %")[0]) == pytest.approx(100 * shown, abs=0.1)
     return page.at("verdict").get_attribute("data-decision")
 
 
@@ -201,7 +209,7 @@ def test_a_token_is_asked_for_wherever_one_is_refused_and_a_lost_enrollment_is_n
         page.at("name").send_keys("bruno")
         page.at("enroll-files").send_keys(str(recordings["bruno"][0].path))
         page.wait(lambda: page.at("token-form").is_displayed())
-        assert "it needs enroll" in page.text("notice")
+        assert "a token with the scope enroll" in page.text("notice")
         assert page.text("enroll-status") == "Nobody was enrolled."
         assert page.driver.switch_to.active_element == page.at("token")
         page.all('nav a[href="#verify"]')[0].click()
@@ -215,6 +223,22 @@ def test_a_token_is_asked_for_wherever_one_is_refused_and_a_lost_enrollment_is_n
         page.at("enroll-files").send_keys(str(recordings["bruno"][0].path))
         page.wait(lambda: page.text("notice") == "The service cannot be reached.")
         assert page.text("enroll-status") == "See under Speakers whether bruno was enrolled."
+
+
+def test_an_enrollment_goes_on_while_another_view_is_shown_and_its_end_is_told_there(copied, tmp_path, recordings):
+    with running(copied, tmp_path) as service, browser(service.url) as page:
+        page.go("enroll")
+        page.at("name").send_keys("bruno")
+        page.at("enroll-files").send_keys("\n".join(str(one.path) for one in recordings["bruno"][:6]))
+        for view in ("speakers", "enroll"):
+            page.all(f'nav a[href="#{view}"]')[0].click()
+        assert page.text("enroll-status") == "Enrolling bruno from 6 recordings …"
+        assert not page.at("enroll-start").is_enabled()
+        page.all('nav a[href="#verify"]')[0].click()
+        page.wait(lambda: page.text("notice").startswith("bruno is enrolled"))
+        page.all('nav a[href="#enroll"]')[0].click()
+        page.wait(lambda: page.at("enroll-start").is_enabled())
+        assert page.complaints() == []
 
 
 @pytest.mark.slow

@@ -160,14 +160,15 @@ def test_a_process_that_cannot_read_the_store_ends_and_no_claim_is_told_the_path
     run(test)
 
 
-def test_claims_and_identifications_load_no_library(store, heard):
-    """A library that a request loads may not fit in memory any more."""
+def test_claims_under_any_system_and_identifications_load_no_library(store, heard):
+    """A library that a request loads delays all others, and may not fit in memory any more."""
     program = """
 import sys
-import pipeline.server.run
+import pipeline.server.scoring
 from pipeline.store.store import Store
 loaded, store = set(sys.modules), Store(sys.argv[1])
-store.verify("anna", sys.argv[2])
+for system in store.load().systems:
+    store.verify("anna", sys.argv[2], system=system)
 store.identify(sys.argv[2])
 print(sorted(name for name in sys.modules.keys() - loaded if not name.startswith("pipeline.")))
 """

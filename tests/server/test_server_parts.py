@@ -35,12 +35,13 @@ from pipeline.scoring.decisions import Terms, Update
 from pipeline.server.callers import Caller, Shares
 from pipeline.server.connections import Connection
 from pipeline.server.curves import last_evaluation
+from pipeline.server.limits import Limits
 from pipeline.server.messages import Hello, problem, read_hello, service_error, shown
 from pipeline.server.newest import NewestModel, VerifierSettings
 from pipeline.server.run import listen, serve, url_of
 from pipeline.server.security import SCOPES, VARIABLE, is_loopback, limit_bodies, parse_tokens, read_tokens, scopes_of
 from pipeline.server.service import Service
-from pipeline.server.settings import Limits, Settings
+from pipeline.server.settings import Settings
 from pipeline.server.spool import Spool
 from pipeline.server.streams import verify_file
 from pipeline.server.utterances import UtteranceFiles
@@ -66,6 +67,19 @@ def test_the_file_of_an_utterance_holds_the_samples_that_were_sent_however_they_
     files.finish()
     (path,) = files.recordings()
     assert soundfile.read(path, dtype=sent.dtype.name)[0].astype(kind).tobytes() == data
+
+
+def test_an_utterance_for_which_no_file_can_be_opened_is_not_said_to_have_no_room(tmp_path):
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with closing(UtteranceFiles(Settings(tmp_path / "s.store"), tmp_path, None, PcmFormat(16_000))) as files:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+            with pytest.raises(OSError) as refused:
+                files.next_utterance()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert service_error(refused.value).status == 503
 
 
 # Tokens

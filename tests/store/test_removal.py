@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 from string import ascii_lowercase
@@ -82,13 +84,27 @@ def test_what_a_reader_still_holds_is_erased_when_the_reader_is_done(five):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
-def test_a_renaming_without_room_to_rewrite_the_file_says_that_it_was_made(copied):
-    room = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))"
-    words = (sys.executable, "-c", f"{room}; from pipeline.cli.main import main; main()", "speakers", "rename")
-    ended = subprocess.run((*words, str(copied), "anna", "zoe"), check=False, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert "the change was made, but traces of the speaker removed or renamed are left" in ended.stderr
-    assert set(Store(copied).check().names) == {"zoe", "dexter", "ivan", "lars"}
+@pytest.mark.parametrize(
+    ("words", "code", "decision", "names"),
+    [
+        (("speakers", "rename", "copy.store", "anna", "zoe"), 2, "renamed", {"zoe", "dexter", "ivan", "lars"}),
+        (("speakers", "remove", "copy.store", "lars"), 2, "removed", {"anna", "dexter", "ivan"}),
+        (("enroll", "more", "--store", "copy.store", "--add"), 0, "enrolled", {"anna", "dexter", "ivan", "lars"}),
+    ],
+)
+def test_a_change_without_room_to_rewrite_the_file_is_logged_as_made(copied, heard, words, code, decision, names):
+    (copied.parent / "more" / "anna").mkdir(parents=True)
+    shutil.copy(heard("anna"), copied.parent / "more" / "anna")
+    most = copied.stat().st_size - 4096
+    room = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, resource.RLIM_INFINITY))"
+    words = (sys.executable, "-c", f"{room}; from pipeline.cli.main import main; main()", *words, "--log", "log")
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, cwd=copied.parent)
+    assert ended.returncode == code, ended.stderr
+    traces = "the change was made, but traces of the speaker removed or renamed are left"
+    assert (traces in ended.stderr) == (decision != "enrolled")
+    entry = json.loads((copied.parent / "log").read_text().splitlines()[-1])
+    assert (entry.get("decision"), entry.get("store_revision")) == (decision, 2), entry
+    assert set(Store(copied).check().names) == names
 
 
 def test_removed_speakers_take_their_held_out_trials_along(copied):

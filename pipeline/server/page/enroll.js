@@ -77,6 +77,7 @@ export function enrollView() {
 
   function leave() {
     const mine = session;
+    if (mine?.ended) return; // the training goes on
     end();
     mine?.stream?.close();
   }
@@ -121,6 +122,7 @@ export function enrollView() {
     const form = new FormData();
     for (const file of files.files) form.append("files", file);
     tell("");
+    session = { ended: true };
     busy(true);
     byId("enroll-live").hidden = true;
     say(`Enrolling ${name} from ${recordings(files.files.length)} …`);
@@ -132,14 +134,16 @@ export function enrollView() {
     } catch (error) {
       failed(error, name, true);
     } finally {
-      busy(false);
+      await end();
       files.value = "";
     }
   }
 
   function enrolled({ name, seconds: speech, utterances }) {
     sessionStorage.setItem("voiceclaim-enrolled", name);
-    say(`${name} is enrolled, from ${seconds(speech)} of speech in ${recordings(utterances)}.`, true);
+    const done = `${name} is enrolled, from ${seconds(speech)} of speech in ${recordings(utterances)}.`;
+    say(done, true);
+    if (byId("enroll").hidden) tell(done, "wait");
     byId("name").value = "";
   }
 
@@ -196,7 +200,7 @@ export function enrollView() {
   return {
     async show(show) {
       tell = show;
-      say("");
+      if (!session) say("");
     },
     leave,
   };

@@ -21,6 +21,17 @@ const SO_FAR = {
 
 const ASKED_SECONDS = 3.0; // of speech, then the page decides (docs/explanation.md, First users)
 
+const priorOf = (terms) => terms.prior ?? 0.5;
+const likely = (llr, terms) => 1 / (1 + Math.exp(-llr) * (1 / priorOf(terms) - 1));
+
+/** The probability that the decision rests on: a sequential test has its own, unless the audio ended before it did. */
+function probabilityOf(message, terms) {
+  const { sequential_llr: llr } = message;
+  const [low, high] = terms.sequential_bounds ?? [];
+  const byTest = Number.isFinite(llr) && !(message.type === "final" && llr > low && llr < high);
+  return byTest ? likely(llr, terms) : message.probability;
+}
+
 /** Why a claim was rejected, as far as the numbers tell. */
 function reasonsOf(message, terms) {
   if (message.decision !== "rejected" || message.type === "update") return [];
@@ -92,11 +103,10 @@ export function verifyView() {
     draw();
   }
 
-  function early(message, { prior: stated, sequential_bounds: [low, limit] }) {
-    const prior = stated ?? 0.5;
-    const likely = (llr) => 1 / (1 + Math.exp(-llr) * ((1 - prior) / prior));
-    const value = message.sequential_llr === null ? NaN : likely(message.sequential_llr);
-    return { at: message.audio_seconds, value, limit: likely(limit), low: likely(low) };
+  function early(message, terms) {
+    const value = message.sequential_llr === null ? NaN : likely(message.sequential_llr, terms);
+    const [low, limit] = terms.sequential_bounds.map((llr) => likely(llr, terms));
+    return { at: message.audio_seconds, value, limit, low };
   }
 
   async function stopSpeaking() {
@@ -108,9 +118,10 @@ export function verifyView() {
   function numbers(message, terms) {
     const speech = `${message.speech_seconds.toFixed(1)} s of speech`;
     if (message.score === null) return speech;
-    const probability = message.probability === null
+    const share = probabilityOf(message, terms);
+    const probability = share === null
       ? ""
-      : `${(100 * message.probability).toFixed(1)} % probable at a prior of ${Number((100 * terms.prior).toPrecision(6))} %, `;
+      : `${(100 * share).toFixed(1)} % probable at a prior of ${Number((100 * priorOf(terms)).toPrecision(6))} %, `;
     return `${probability}score ${message.score.toFixed(3)}, ${speech}`;
   }
 
@@ -120,7 +131,7 @@ export function verifyView() {
   }
 
   function hear(message, terms) {
-    drawn = { probability: message.score === null || message.probability !== null };
+    drawn = { probability: terms.sequential_bounds || message.score === null || message.probability !== null };
     points.push(terms.sequential_bounds ? early(message, terms) : {
       at: message.audio_seconds,
       value: drawn.probability ? message.probability ?? NaN : message.score,
