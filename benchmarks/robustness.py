@@ -56,6 +56,7 @@ from pipeline.resources import find_config
 
 RATIOS_DB = (20, 10, 5, 0)
 CODECS = (("MP3", "MP3", "MPEG_LAYER_III"), ("Opus", "OGG", "OPUS"))
+CLIPPED_DB = (12, 18)
 RT60_SECONDS = (0.3, 0.6)
 TRIAL_SECONDS = (0.5, 1, 2, 3, 5)
 ENROLL_SECONDS = (5, 10, 30, 100)
@@ -107,6 +108,12 @@ def by_mu_law(samples: Samples, _scene: Scene) -> Samples:
     return mu_law(samples)
 
 
+def clipped(samples: Samples, _scene: Scene, *, db: float) -> Samples:
+    """Clip at a level below the peak."""
+    level = np.abs(samples).max(initial=0.0) * 10.0 ** (-db / 20.0)
+    return np.clip(samples, -level, level)
+
+
 def coded(samples: Samples, scene: Scene, *, file_format: str, subtype: str) -> Samples:
     """Code by a lossy codec, written to a file and read again."""
     file = io.BytesIO()
@@ -151,6 +158,7 @@ def conditions() -> list[Condition]:
             rows.append(Condition(name, partial(coded, file_format=file_format, subtype=subtype)))
         else:
             print(f"no rows for {name}: libsndfile {soundfile.__libsndfile_version__} does not write it")
+    rows += [Condition(f"clipped by {db} dB", partial(clipped, db=db)) for db in CLIPPED_DB]
     if find_spec("pyroomacoustics"):
         rows += [Condition(f"room, RT60 {rt60} s", partial(in_a_room, rt60=rt60)) for rt60 in RT60_SECONDS]
     else:
