@@ -119,7 +119,7 @@ def test_identification_ends_with_a_speaker_who_is_removed_and_needs_the_scope(s
         VoiceclaimClient(service.url, token=PLAIN_TOKEN) as plain,
         VoiceclaimClient(service.url, token=ADMIN_TOKEN) as admin,
     ):
-        with pytest.raises(ServiceError, match="needs identify") as refused, plain.identification(rate=rate):
+        with pytest.raises(ServiceError, match="the scope identify") as refused, plain.identification(rate=rate):
             pass
         assert refused.value.status == 403
         with pytest.raises(ServiceError, match="removed") as ended, admin.identification(rate=rate) as stream:

@@ -72,7 +72,7 @@ def test_a_file_is_identified_with_the_same_numbers_as_in_python(store, tmp_path
         assert stranger.json()["decision"] in ("nobody", "identified")
         assert sum(one["probability"] for one in stranger.json()["candidates"]) <= 1
         refused = service.request("POST", "/identify", files=files, token=PLAIN_TOKEN)
-        assert refused.status_code == 403 and "needs identify" in refused.json()["detail"]
+        assert refused.status_code == 403 and "the scope identify" in refused.json()["detail"]
         counts = metrics_of(service, VERIFY_TOKEN)
         assert 'voiceclaim_identifications_total{decision="identified"}' in counts
         assert 'voiceclaim_audio_seconds_total{kind="file"}' in counts
