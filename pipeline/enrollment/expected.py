@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,8 @@ from pipeline.scoring.fitting import expected_ratios
 from pipeline.scoring.rules import RULES
 from pipeline.store.model import SpeakerModel
 from pipeline.store.thresholds import judged_trials
+
+Flags = NDArray[np.bool_]
 
 LEVEL = 0.95  # of the intervals
 # A speaker is often rejected if at least this share, and this number, of their held-out utterances are.
@@ -69,23 +70,29 @@ def expected_errors(model: SpeakerModel) -> ExpectedErrors | None:
     enrolled = ~own & ~unknown
     if not own.any() or not enrolled.any():
         return None
-    ids, places = np.unique(trials.claims[own], return_inverse=True)
-    rejected, count = np.bincount(places, ~accepted[own]), np.bincount(places)
-    often = set(ids[rejected >= np.maximum(LEAST_REJECTED, OFTEN * count)].tolist())
     pairs = np.unique(np.stack([trials.claims, trials.speakers]), axis=1, return_inverse=True)[1]
     shared = trials.claims, trials.speakers, pairs  # the model, the recordings, and both
-
-    def share(errors: NDArray[np.bool_], of: NDArray[np.bool_], *groupings: NDArray[Any]) -> ErrorShare:
-        wrong, count = int(errors[of].sum()), int(of.sum())
-        independent = effective_trials(scores[of], errors[of], [grouping[of] for grouping in groupings])
-        low, high = wilson_interval(np.array(wrong / count * independent), np.array(independent), LEVEL)
-        return ErrorShare(wrong, count, wrong / count, float(low), float(high))
-
+    often = _often_rejected(trials.claims[own], ~accepted[own])
     return ExpectedErrors(
         system=system,
         threshold=threshold,
-        false_reject=share(~accepted, own, trials.claims),
-        false_accept=share(accepted, enrolled, *shared),
-        false_accept_unknown=share(accepted, unknown, *shared) if unknown.any() else None,
+        false_reject=_share(~accepted, scores, own, trials.claims),
+        false_accept=_share(accepted, scores, enrolled, *shared),
+        false_accept_unknown=_share(accepted, scores, unknown, *shared) if unknown.any() else None,
         often_rejected=tuple(speaker.name for speaker in model.speakers if speaker.id in often),
     )
+
+
+def _share(errors: Flags, scores: NDArray[np.float64], of: Flags, *groupings: NDArray[np.integer]) -> ErrorShare:
+    """Return the share of ``errors`` (n,) among the trials flagged by ``of``, alike within groups of ``groupings``."""
+    wrong, count = int(errors[of].sum()), int(of.sum())
+    independent = effective_trials(scores[of], errors[of], [grouping[of] for grouping in groupings])
+    low, high = wilson_interval(np.array(wrong / count * independent), np.array(independent), LEVEL)
+    return ErrorShare(wrong, count, wrong / count, float(low), float(high))
+
+
+def _often_rejected(claims: NDArray[np.uint64], rejected: Flags) -> set[int]:
+    """Return the ids of the speakers who often have true ``claims`` (n,) ``rejected``."""
+    ids, places = np.unique(claims, return_inverse=True)
+    errors, count = np.bincount(places, rejected), np.bincount(places)
+    return set(ids[errors >= np.maximum(LEAST_REJECTED, OFTEN * count)].tolist())

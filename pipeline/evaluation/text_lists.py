@@ -134,9 +134,11 @@ def fields_of(path: Path, names: Sequence[str]) -> tuple[str, ...]:
             rule = f"a table of trials needs a column {example!r} (or similar)"
             raise InputError(f"{path}: {rule}, got {shown!r}; likely cause: {cause}")
     for field in COLUMNS.values():
-        alike = " and ".join(repr(name) for name, one in zip(plain, fields, strict=True) if one == field)
-        if fields.count(field) > 1:
-            raise InputError(f"{path}: a table may have one column for the {field}, got {alike}; rename all but one")
+        named = [repr(name) for name, one in zip(plain, fields, strict=True) if one == field]
+        if len(named) > 1:
+            raise InputError(
+                f"{path}: a table may have one column for the {field}, got {' and '.join(named)}; rename all but one"
+            )
     return fields
 
 
