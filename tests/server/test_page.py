@@ -132,6 +132,8 @@ def decide_early(page: Page, claim: str) -> str | None:
         (bottom - float(line.get_attribute("points").split(",")[-1])) / (bottom - top)
         for line in page.all("#live .limit")
     )
+    (label,) = (words for words in page.all("#live text") if words.text == "threshold")
+    assert label.rect["y"] >= page.at("live").rect["y"]
     if not low < shown < limit:  # decided by the test, whose probability is also in words
         assert float(page.text("verdict-detail").split(" %")[0]) == pytest.approx(100 * shown, abs=0.1)
     return page.at("verdict").get_attribute("data-decision")

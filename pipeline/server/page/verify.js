@@ -88,7 +88,9 @@ export function verifyView() {
     const limits = points.filter(({ limit }) => Number.isFinite(limit)).map(({ at, limit }) => [at, limit]);
     if (limits.length) {
       picture.line([[0, limits[0][1]], ...limits, [end, limits.at(-1)[1]]], "limit");
-      picture.words([end, limits.at(-1)[1] + 0.03 * (y.to - y.from)], "threshold", "end");
+      const [last, range] = [limits.at(-1)[1], y.to - y.from];
+      const above = last + 0.1 * range < y.to; // there is room
+      picture.words([end, last + (above ? 0.03 : -0.08) * range], "threshold", "end");
     }
     const lows = points.filter(({ low }) => Number.isFinite(low)).map(({ at, low }) => [at, low]);
     if (lows.length) picture.line([[0, lows[0][1]], [end, lows[0][1]]], "limit");
@@ -237,10 +239,13 @@ export function verifyView() {
   return {
     async show(say) {
       tell = say;
-      const chosen = select.value || sessionStorage.getItem("voiceclaim-enrolled");
       const { speakers } = await ask("/speakers");
-      select.replaceChildren(...speakers.map(({ name }) => element("option", { value: name }, name)));
-      if (speakers.some(({ name }) => name === chosen)) select.value = chosen;
+      const chosen = select.value || sessionStorage.getItem("voiceclaim-enrolled");
+      const names = speakers.map(({ name }) => name);
+      if (JSON.stringify(names) !== JSON.stringify([...select.options].map(({ value }) => value))) {
+        select.replaceChildren(...names.map((name) => element("option", { value: name }, name)));
+        if (names.includes(chosen)) select.value = chosen;
+      }
       start.disabled = file.disabled = speakers.length === 0;
       byId("verify-empty").hidden = speakers.length > 0;
       draw();
