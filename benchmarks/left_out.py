@@ -25,8 +25,8 @@ from typing import Any
 import pipeline
 from benchmarks.robustness import Bench, Condition, Scene, conditions
 from benchmarks.tables import decimals, markdown_table
-from pipeline.audio.augmentation import BAND_SNR_DB, EQUALISER_DB, mix_at_snr
-from pipeline.audio.channels import coloured_noise, random_band, random_codec, random_equaliser
+from pipeline.audio.augmentation import by_codec, in_a_band, mix_at_snr
+from pipeline.audio.channels import coloured_noise
 from pipeline.audio.streams import Samples
 
 # Rows of robustness.py that test each kind, by name; the functions below stand in for kinds that have none.
@@ -42,15 +42,13 @@ ROWS = {
 
 
 def by_random_codec(samples: Samples, scene: Scene) -> Samples:
-    """Code as a telephone does, behind a random equaliser."""
-    return random_codec(random_equaliser(samples, scene.rate, scene.rng, EQUALISER_DB), scene.rate, scene.rng)
+    """Code as a telephone does, behind a random microphone."""
+    return by_codec(samples, scene.rate, scene.rng)
 
 
-def in_a_band(samples: Samples, scene: Scene) -> Samples:
-    """Filter by a random band behind a random equaliser, and add the noise of a line."""
-    equalised = random_equaliser(samples, scene.rate, scene.rng, EQUALISER_DB)
-    noise, snr = coloured_noise(len(samples), scene.rate, scene.rng), float(scene.rng.uniform(*BAND_SNR_DB))
-    return mix_at_snr(random_band(equalised, scene.rate, scene.rng), noise, snr)
+def by_random_band(samples: Samples, scene: Scene) -> Samples:
+    """Filter by a random band behind a random microphone, and add the noise of a line."""
+    return in_a_band(samples, scene.rate, scene.rng)
 
 
 def under_coloured_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
@@ -62,7 +60,7 @@ def rows_of() -> dict[str, Condition]:
     """Return every condition by name."""
     more = (
         Condition("random codec", by_random_codec),
-        Condition("random band", in_a_band),
+        Condition("random band", by_random_band),
         Condition("coloured noise, 10 dB", partial(under_coloured_noise, snr_db=10.0)),
     )
     return {row.name: row for row in (*conditions(), *more)}

@@ -6,9 +6,9 @@ at another speed gives a pseudo-speaker (Ko et al., Audio augmentation for speec
 ``pipeline.audio.channels``.
 
 Conventions. Samples are mono float64 (n,), finite, full scale [-1, 1]. Except for ``speed_perturbation``, output is as
-long as the input and aligned with it. Only ``telephone`` clips. The same input and the same state of a numpy Generator
-give the same output. "Silent" means that every sample is zero. Samples that are not mono and finite are an
-``AudioError``.
+long as the input and aligned with it. Only ``telephone`` clips at full scale. The same input and the same state of a
+numpy Generator give the same output. "Silent" means that every sample is zero. Samples that are not mono and finite are
+an ``AudioError``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pipeline.audio.channels import (
     check_mono,
     coloured_noise,
     random_band,
+    random_clipping,
     random_codec,
     random_equaliser,
     reverberate,
@@ -46,7 +47,7 @@ LEAST_VOICES = 2
 # across the room to an arm's length.
 ROOM_RT60 = (0.2, 0.9)
 ROOM_DIRECT_DB = (-6.0, 6.0)
-# Random equaliser before a codec or a band, for the response of microphone and line; line noise added after a band.
+# Random equaliser before a codec or a band, for the response of the microphone; line noise added after a band.
 EQUALISER_DB = 6.0
 BAND_SNR_DB = (10.0, 30.0)
 # Least number of a speaker's utterances that get a version of each kind: its segments need more than one text.
@@ -116,13 +117,10 @@ class Augmenter:
         if kind == "room":
             rt60, direct_db = float(random.uniform(*ROOM_RT60)), float(random.uniform(*ROOM_DIRECT_DB))
             return reverberate(samples, room_response(self._rate, random, rt60=rt60, direct_db=direct_db))
-        if kind in ("codec", "band"):
-            samples = random_equaliser(samples, self._rate, random, EQUALISER_DB)
         if kind == "codec":
-            return random_codec(samples, self._rate, random)
+            return by_codec(samples, self._rate, random)
         if kind == "band":
-            snr, noise = float(random.uniform(*BAND_SNR_DB)), coloured_noise(len(samples), self._rate, random)
-            return mix_at_snr(random_band(samples, self._rate, random), noise, snr)
+            return in_a_band(samples, self._rate, random)
         snr = float(random.uniform(self.settings.min_snr_db, self.settings.max_snr_db))
         return mix_at_snr(samples, self._noise(kind, speaker, len(samples), random), snr)
 
@@ -171,6 +169,23 @@ def speed_perturbation(samples: Samples, rate: int, factor: float) -> Samples:
     """
     check_mono(samples, "speed perturbation")
     return resampled(samples, rate * factor, rate)
+
+
+def by_codec(samples: Samples, rate: int, rng: np.random.Generator) -> Samples:
+    """Pass ``samples`` (n,) at ``rate`` Hz through a random microphone and a random codec; (n,)."""
+    return random_codec(_by_microphone(samples, rate, rng), rate, rng)
+
+
+def in_a_band(samples: Samples, rate: int, rng: np.random.Generator) -> Samples:
+    """Pass ``samples`` (n,) at ``rate`` Hz through a random microphone and a random band, with the noise of a line."""
+    played = _by_microphone(samples, rate, rng)
+    snr, noise = float(rng.uniform(*BAND_SNR_DB)), coloured_noise(len(samples), rate, rng)
+    return mix_at_snr(random_band(played, rate, rng), noise, snr)
+
+
+def _by_microphone(samples: Samples, rate: int, rng: np.random.Generator) -> Samples:
+    """Filter as a random microphone does, and clip as its amplifier may."""
+    return random_clipping(random_equaliser(samples, rate, rng, EQUALISER_DB), rng)
 
 
 def mix_at_snr(samples: Samples, noise: Samples, snr_db: float) -> Samples:

@@ -1,12 +1,12 @@
-"""Channels: telephone lines, codecs, equalisers, bands and rooms, and coloured noise.
+"""Channels: telephone lines, codecs, equalisers, bands and rooms, clipping, and coloured noise.
 
 Random channels are drawn anew at every call, so that machines are trained on many of them.
 
 Conventions. Samples are mono float64 (n,), finite, full scale [-1, 1]. Output is as long as the input and aligned with
-it: no filter delays. Only the mu-law coder clips, as on a real line. Filters by FFT have zero phase, and pad the signal
-with silence so that its end does not wrap around to the start. Magnitude responses apply to amplitudes. The same input
-and the same state of a numpy Generator give the same output. "Silent" means that every sample is zero. Samples that are
-not mono and finite are an ``AudioError``.
+it: no filter delays. Only the mu-law coder clips at full scale, as on a real line. Filters by FFT have zero phase, and
+pad the signal with silence so that its end does not wrap around to the start. Magnitude responses apply to amplitudes.
+The same input and the same state of a numpy Generator give the same output. "Silent" means that every sample is zero.
+Samples that are not mono and finite are an ``AudioError``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ EQUALISER_HZ = (50.0, 150.0, 300.0, 700.0, 1_500.0, 3_000.0, 5_000.0, 8_000.0)
 LOW_EDGE_HZ = (50.0, 400.0)
 HIGH_EDGES_HZ = ((2_800.0, 3_800.0), (3_800.0, 7_600.0))  # of telephones, and of wideband devices
 _HIGHEST_EDGE = 0.95  # of half the rate
+CLIPPING_DB = (-20.0, 20.0)  # of the peak over the clipping level; nothing is clipped below 0
 NOISE_SLOPE = (-0.5, 1.5)  # a in f^-a, of amplitudes: from 3 dB an octave up, through white and pink, to 9 dB down
 NOISE_EQUALISER_DB = 10.0
 HUM_HZ = (50.0, 400.0)  # of mains, engines and fans
@@ -138,6 +139,17 @@ def random_band(samples: Samples, rate: int, rng: np.random.Generator) -> Sample
         return below / (1.0 + below) / (1.0 + (frequencies / high) ** 10)
 
     return _filtered(samples, rate, response)
+
+
+def random_clipping(samples: Samples, rng: np.random.Generator) -> Samples:
+    """Clip ``samples`` (n,) at a level U dB below their peak, with U drawn from ``CLIPPING_DB``; (n,).
+
+    A level above the peak clips nothing.
+    """
+    check_mono(samples, "clipping")
+    level = _peak(samples) * 10.0 ** (-rng.uniform(*CLIPPING_DB) / 20.0)
+    clipped: Samples = np.clip(samples, -level, level)
+    return clipped
 
 
 def coloured_noise(n: int, rate: int, rng: np.random.Generator) -> Samples:

@@ -26,7 +26,7 @@ from pipeline.audio.augmentation import (
     mix_at_snr,
     speed_perturbation,
 )
-from pipeline.audio.channels import telephone
+from pipeline.audio.channels import CLIPPING_DB, telephone
 from pipeline.audio.corpus import Utterance
 from pipeline.config import Config, load_config
 from pipeline.errors import AudioError, ConfigError
@@ -230,7 +230,13 @@ def test_signal_to_noise_ratios_lie_in_the_range_of_the_settings_and_fill_it(hum
     assert most - quarter - 1e-6 <= max(ratios) <= most + 1e-6
 
 
-def test_a_band_has_noise_in_its_own_range_of_ratios(hummers):
+@pytest.fixture
+def nothing_clipped(monkeypatch):
+    """Microphones that stand any level."""
+    monkeypatch.setattr("pipeline.audio.channels.CLIPPING_DB", (-20.0, -20.0))
+
+
+def test_a_band_has_noise_in_its_own_range_of_ratios(hummers, nothing_clipped):
     """A tone within every band: what is left without it is noise."""
     pure, augmenter, ratios = tone(1_000, FEATURE_RATE, 2.0), Augmenter(settings_of(), hummers, kinds=["band"]), []
     for number in range(40):
@@ -305,6 +311,17 @@ def test_a_microphone_stands_before_a_codec_and_a_band(hummers, speech, monkeypa
     monkeypatch.setattr("pipeline.audio.augmentation.EQUALISER_DB", 0.0)
     (flat,) = versions_of(Augmenter(settings_of(), hummers, kinds=[kind]), speech)
     assert rms(heard - flat) > 0.02 * rms(flat)
+
+
+@pytest.mark.parametrize("kind", ["codec", "band"])
+def test_some_microphones_clip(hummers, speech, kind, request):
+    augmenter = Augmenter(settings_of(), hummers, kinds=[kind])
+    versions = [versions_of(augmenter, speech, number=number)[0] for number in range(40)]
+    request.getfixturevalue("nothing_clipped")
+    unclipped = [versions_of(augmenter, speech, number=number)[0] for number in range(40)]
+    changed = [not np.array_equal(*pair) for pair in zip(versions, unclipped, strict=True)]
+    share = CLIPPING_DB[1] / (CLIPPING_DB[1] - CLIPPING_DB[0])
+    assert np.mean(changed) == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / 40))
 
 
 # Shares of the utterances

@@ -1,4 +1,4 @@
-"""Channels drawn at random: equalisers, bands and codecs against scipy and libsndfile; what none may change."""
+"""Random channels: equalisers, bands, clipping and codecs against scipy and libsndfile; what none may change."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from scipy.signal import butter, correlate, freqs
 from waves import LENGTHS, RATE, RATES, SEEDS, decibels, middle, noise, random, rms, tone
 
 from pipeline.audio.channels import (
+    CLIPPING_DB,
     CODEC_PEAK,
     CODECS,
     EQUALISER_HZ,
@@ -22,6 +23,7 @@ from pipeline.audio.channels import (
     LOW_EDGE_HZ,
     mu_law,
     random_band,
+    random_clipping,
     random_codec,
     random_equaliser,
     reverberate,
@@ -30,7 +32,14 @@ from pipeline.audio.channels import (
 from pipeline.errors import AudioError
 
 random_curve = partial(random_equaliser, most_db=6.0)
-RANDOM = [random_codec, random_band, random_curve]
+
+
+def clipping(samples: np.ndarray, _rate: int, rng: np.random.Generator) -> np.ndarray:
+    """Clip at random, as the other channels are called."""
+    return random_clipping(samples, rng)
+
+
+RANDOM = [random_codec, random_band, random_curve, clipping]
 
 
 # What all random channels have in common
@@ -67,13 +76,32 @@ def spoken(demo) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
-@pytest.mark.parametrize("channel", RANDOM, ids=["codec", "band", "equaliser"])
+@pytest.mark.parametrize("channel", RANDOM, ids=["codec", "band", "equaliser", "clipping"])
 def test_random_channels_delay_nothing(spoken, channel, rate):
     samples = spoken if rate == 8_000 else soxr.resample(spoken, 8_000, rate)
     for seed in range(10):
         match = correlate(channel(samples, rate, random(seed)), samples, method="fft")
         # Where the match is best, to a sample of the 8 kHz line.
         assert abs(int(np.argmax(match)) - (len(samples) - 1)) <= rate / 16_000
+
+
+# Clipping
+
+
+def test_clipping_levels_are_uniform_in_decibels_and_all_below_them_is_left():
+    samples, depths = noise(RATE), []
+    for seed in range(200):
+        clipped = random_clipping(samples, random(seed))
+        level = np.abs(clipped).max()
+        np.testing.assert_array_equal(clipped, samples.clip(-level, level))
+        depths.append(decibels(np.abs(samples).max() / level))
+    least, most = CLIPPING_DB
+    assert 0 <= min(depths) < max(depths) <= most
+    # Draws below 0 dB clip nothing: their share, within four standard errors, and quartiles of the others.
+    share = -least / (most - least)
+    assert np.mean(np.equal(depths, 0)) == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / 200))
+    deep = [depth for depth in depths if depth > 0]
+    np.testing.assert_allclose(np.quantile(deep, (0.25, 0.5, 0.75)) / most, (0.25, 0.5, 0.75), atol=0.2)
 
 
 # Equalisers and bands
@@ -140,7 +168,7 @@ def test_a_band_is_that_of_butterworth_filters_forwards_and_backwards(rate):
         assert 20 <= np.sum(np.array(highs) < HIGH_EDGES_HZ[0][1]) <= 40
 
 
-@pytest.mark.parametrize("channel", RANDOM, ids=["codec", "band", "equaliser"])
+@pytest.mark.parametrize("channel", RANDOM, ids=["codec", "band", "equaliser", "clipping"])
 def test_the_end_does_not_come_round_to_the_start(channel):
     click = np.zeros(RATE)
     click[-1] = 1.0
