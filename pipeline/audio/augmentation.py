@@ -47,7 +47,7 @@ LEAST_VOICES = 2
 # across the room to an arm's length.
 ROOM_RT60 = (0.2, 0.9)
 ROOM_DIRECT_DB = (-6.0, 6.0)
-# Random equaliser before a codec or a band, for the response of the microphone; line noise added after a band.
+# Response of the microphone before a telephone line, a codec or a band; line noise added after a band.
 EQUALISER_DB = 6.0
 BAND_SNR_DB = (10.0, 30.0)
 # Least number of a speaker's utterances that get a version of each kind: its segments need more than one text.
@@ -111,12 +111,12 @@ class Augmenter:
         return [has_version(number, count, which=which, kinds=kinds, share=share) for which in range(kinds)]
 
     def _version(self, kind: str, samples: Samples, speaker: str, number: int, which: int) -> Samples:
-        if kind == "telephone":
-            return telephone(samples, self._rate)
         random = np.random.default_rng([self._seed, which, number, *speaker.encode()])
         if kind == "room":
             rt60, direct_db = float(random.uniform(*ROOM_RT60)), float(random.uniform(*ROOM_DIRECT_DB))
             return reverberate(samples, room_response(self._rate, random, rt60=rt60, direct_db=direct_db))
+        if kind == "telephone":
+            return telephone(_by_microphone(samples, self._rate, random), self._rate)
         if kind == "codec":
             return by_codec(samples, self._rate, random)
         if kind == "band":

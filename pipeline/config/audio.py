@@ -170,9 +170,9 @@ class AugmentationConfig(Section):
     """Data augmentation: versions of the enrollment audio on which the normalised machines are trained, too.
 
     ``kinds``: a telephone line, babble of ``voices`` other voices, white noise, a reverberant room, a random codec, a
-    random band with noise, noise of a random colour; codec and band are behind a microphone that may clip.
-    Signal-to-noise ratios, except for bands, are drawn between ``min_snr_db`` and ``max_snr_db``. Each kind is made
-    from a ``share`` of a speaker's utterances, at least two.
+    random band with noise, noise of a random colour; line, codec and band are behind a microphone that may
+    clip. Signal-to-noise ratios, except for bands, are drawn between ``min_snr_db`` and ``max_snr_db``. Each kind is
+    made from a ``share`` of a speaker's utterances, at least two.
     """
 
     kinds: Annotated[tuple[Augmentation, ...], AfterValidator(distinct)] = get_args(Augmentation)

@@ -205,16 +205,22 @@ def test_the_same_seed_and_utterance_give_the_same_versions_in_any_order_and_on_
     np.testing.assert_array_equal(speech, before)
     another = Augmenter(settings_of().model_copy(update={"seed": 1}), hummers, kinds=KINDS)
     pairs = zip(versions_of(another, speech), versions_of(one, speech), strict=True)
-    # A telephone is no matter of chance.
-    assert [np.array_equal(*pair) for pair in pairs] == [True] + [False] * (len(KINDS) - 1)
+    assert not any(np.array_equal(*pair) for pair in pairs)
+
+
+@pytest.fixture
+def nothing_clipped(monkeypatch):
+    """Microphones that stand any level."""
+    monkeypatch.setattr("pipeline.audio.channels.CLIPPING_DB", (-20.0, -20.0))
 
 
 @pytest.mark.parametrize("kinds", [("telephone",), ("noise", "telephone"), ("babble", "noise"), ()])
-def test_there_is_one_version_a_kind_in_their_order(hummers, speech, kinds):
+def test_there_is_one_version_a_kind_in_their_order(hummers, speech, monkeypatch, nothing_clipped, kinds):
+    monkeypatch.setattr("pipeline.audio.augmentation.EQUALISER_DB", 0.0)
     versions = versions_of(Augmenter(settings_of(), hummers, kinds=kinds), speech)
     for kind, version in zip(kinds, versions, strict=True):
         if kind == "telephone":
-            np.testing.assert_array_equal(version, telephone(speech, FEATURE_RATE))
+            np.testing.assert_allclose(version, telephone(speech, FEATURE_RATE), atol=1e-2)
         else:
             assert (flatness(version - speech) > 0.8) == (kind == "noise")
 
@@ -228,12 +234,6 @@ def test_signal_to_noise_ratios_lie_in_the_range_of_the_settings_and_fill_it(hum
     quarter = (most - least) / 4
     assert least - 1e-6 <= min(ratios) <= least + quarter + 1e-6
     assert most - quarter - 1e-6 <= max(ratios) <= most + 1e-6
-
-
-@pytest.fixture
-def nothing_clipped(monkeypatch):
-    """Microphones that stand any level."""
-    monkeypatch.setattr("pipeline.audio.channels.CLIPPING_DB", (-20.0, -20.0))
 
 
 def test_a_band_has_noise_in_its_own_range_of_ratios(hummers, nothing_clipped):
@@ -305,15 +305,18 @@ def test_each_version_meets_noise_of_its_own(hummers, speech):
     assert abs(np.corrcoef(one - speech, other - speech)[0, 1]) < 0.05
 
 
-@pytest.mark.parametrize("kind", ["codec", "band"])
-def test_a_microphone_stands_before_a_codec_and_a_band(hummers, speech, monkeypatch, kind):
+LINES = ("telephone", "codec", "band")
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_a_microphone_stands_before_a_line_a_codec_and_a_band(hummers, speech, monkeypatch, kind):
     (heard,) = versions_of(Augmenter(settings_of(), hummers, kinds=[kind]), speech)
     monkeypatch.setattr("pipeline.audio.augmentation.EQUALISER_DB", 0.0)
     (flat,) = versions_of(Augmenter(settings_of(), hummers, kinds=[kind]), speech)
     assert rms(heard - flat) > 0.02 * rms(flat)
 
 
-@pytest.mark.parametrize("kind", ["codec", "band"])
+@pytest.mark.parametrize("kind", LINES)
 def test_some_microphones_clip(hummers, speech, kind, request):
     augmenter = Augmenter(settings_of(), hummers, kinds=[kind])
     versions = [versions_of(augmenter, speech, number=number)[0] for number in range(40)]
