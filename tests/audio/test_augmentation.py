@@ -214,9 +214,14 @@ def nothing_clipped(monkeypatch):
     monkeypatch.setattr("pipeline.audio.channels.CLIPPING_DB", (-20.0, -20.0))
 
 
-@pytest.mark.parametrize("kinds", [("telephone",), ("noise", "telephone"), ("babble", "noise"), ()])
-def test_there_is_one_version_a_kind_in_their_order(hummers, speech, monkeypatch, nothing_clipped, kinds):
+@pytest.fixture
+def perfect_microphones(nothing_clipped, monkeypatch):
+    """Microphones without a frequency response of their own, too."""
     monkeypatch.setattr("pipeline.audio.augmentation.EQUALISER_DB", 0.0)
+
+
+@pytest.mark.parametrize("kinds", [("telephone",), ("noise", "telephone"), ("babble", "noise"), ()])
+def test_there_is_one_version_a_kind_in_their_order(hummers, speech, perfect_microphones, kinds):
     versions = versions_of(Augmenter(settings_of(), hummers, kinds=kinds), speech)
     for kind, version in zip(kinds, versions, strict=True):
         if kind == "telephone":
@@ -375,12 +380,12 @@ def test_a_share_leaves_versions_out_and_changes_none(hummers, speech):
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 11_025, 48_000])
-def test_versions_are_at_the_rate_of_the_features_and_last_as_long(hummers, rate):
+def test_versions_are_at_the_rate_of_the_features_and_last_as_long(hummers, perfect_microphones, rate):
     samples = noise(2 * rate)
     versions = Augmenter(settings_of(), hummers, kinds=KINDS).versions(samples, rate, speaker="ada", number=0)
     assert all(len(version) == pytest.approx(2 * FEATURE_RATE, abs=1) for version in versions)
     samples = samples if rate == FEATURE_RATE else soxr.resample(samples, rate, FEATURE_RATE)
-    np.testing.assert_array_equal(versions[0], telephone(samples, FEATURE_RATE))
+    np.testing.assert_allclose(versions[0], telephone(samples, FEATURE_RATE), atol=1e-2)
     # The noise is added to the resampled utterance: what is left correlates with nothing of it.
     assert abs(np.corrcoef(versions[2] - samples, samples)[0, 1]) < 0.05
 
