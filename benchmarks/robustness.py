@@ -129,6 +129,13 @@ def in_a_room(samples: Samples, scene: Scene, *, rt60: float) -> Samples:
     return reverberate(samples, responses[scene.rng.integers(len(responses))])
 
 
+def in_turn(samples: Samples, scene: Scene, *, changes: Sequence[Change]) -> Samples:
+    """Apply several degradations, one after the other."""
+    for change in changes:
+        samples = change(samples, scene)
+    return samples
+
+
 @cache
 def room_responses(rt60: float, rate: int) -> list[Samples]:
     """Return impulse responses of shoebox rooms, talker and microphone at least half a metre from the walls."""
@@ -159,8 +166,13 @@ def conditions() -> list[Condition]:
         else:
             print(f"no rows for {name}: libsndfile {soundfile.__libsndfile_version__} does not write it")
     rows += [Condition(f"clipped by {db} dB", partial(clipped, db=db)) for db in CLIPPED_DB]
+    loud_call = partial(in_turn, changes=(partial(clipped, db=CLIPPED_DB[0]), by_telephone))
+    rows.append(Condition(f"clipped by {CLIPPED_DB[0]} dB, by telephone", loud_call))
     if find_spec("pyroomacoustics"):
         rows += [Condition(f"room, RT60 {rt60} s", partial(in_a_room, rt60=rt60)) for rt60 in RT60_SECONDS]
+        noisy_room = (partial(in_a_room, rt60=RT60_SECONDS[-1]), partial(add_white_noise, snr_db=RATIOS_DB[0]))
+        name = f"room, RT60 {RT60_SECONDS[-1]} s, white noise, {RATIOS_DB[0]} dB"
+        rows.append(Condition(name, partial(in_turn, changes=noisy_room)))
     else:
         print("no rows for rooms: pyroomacoustics is not installed")
     rows += [Condition(f"{seconds} s of audio", seconds=seconds) for seconds in TRIAL_SECONDS]
