@@ -43,6 +43,10 @@ def trials(
     from pipeline.evaluation.folders import trials_of_folder
     from pipeline.store.store import Store
 
+    if out == Path("-"):
+        raise typer.BadParameter(
+            "--out: a list names files relative to its folder, which - (the output) lacks; name a file"
+        )
     if out.is_file():
         raise InputError(f"{out}: --out needs a new file, and this one exists; a list with changes of your own?")
     ending = out.suffix.lower()

@@ -204,6 +204,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], int, str]] = {
     "list into itself": (("convert", "true.txt", "./true.txt", "--to", "csv"), 2, "OUT needs a new file"),
     "list over another": (("convert", "true.txt", "comma.txt", "--to", "csv"), 2, "comma.txt: OUT needs a new file"),
     "trials over a list": (("trials", "recordings", "--out", "true.txt"), 2, "needs a new file, and this one exists"),
+    "trials to the output": (("trials", "recordings", "--out", "-"), 2, "a list names files relative to its folder"),
     "export into a folder": (("speakers", "export", "s.store", "anna", "--out", "."), 2, "needs a new file"),
     "export into the output": (("speakers", "export", "s.store", "anna", "--out", "-"), 2, "an export is two files"),
     "a log in no folder": ((*VERIFY, "--log", "nowhere/l", "call.flac"), 2, "nowhere/l: no audit log can be kept here"),
