@@ -16,11 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import numpy as np
 
 import pipeline
 from benchmarks.robustness import Bench, Condition, Scene, conditions
@@ -41,14 +43,11 @@ ROWS = {
 }
 
 
-def by_random_codec(samples: Samples, scene: Scene) -> Samples:
-    """Code as a telephone does, behind a random microphone."""
-    return by_codec(samples, scene.rate, scene.rng)
-
-
-def by_random_band(samples: Samples, scene: Scene) -> Samples:
-    """Filter by a random band behind a random microphone, and add the noise of a line."""
-    return in_a_band(samples, scene.rate, scene.rng)
+def at_random(
+    samples: Samples, scene: Scene, *, channel: Callable[[Samples, int, np.random.Generator], Samples]
+) -> Samples:
+    """Send through a channel that the file's generator draws."""
+    return channel(samples, scene.rate, scene.rng)
 
 
 def under_coloured_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Samples:
@@ -59,8 +58,8 @@ def under_coloured_noise(samples: Samples, scene: Scene, *, snr_db: float) -> Sa
 def rows_of() -> dict[str, Condition]:
     """Return every condition by name."""
     more = (
-        Condition("random codec", by_random_codec),
-        Condition("random band", by_random_band),
+        Condition("random codec", partial(at_random, channel=by_codec)),
+        Condition("random band", partial(at_random, channel=in_a_band)),
         Condition("coloured noise, 10 dB", partial(under_coloured_noise, snr_db=10.0)),
     )
     return {row.name: row for row in (*conditions(), *more)}
