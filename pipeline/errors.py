@@ -20,7 +20,10 @@ from collections.abc import Mapping
 from inspect import signature
 from numbers import Integral, Rational
 from types import UnionType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.store.model import SpeakerModel
 
 
 class VoiceclaimError(Exception):
@@ -186,9 +189,14 @@ class SpeakerExistsError(StoreError):
 
 
 class TracesLeftError(StoreError):
-    """A change that was made, but left traces of a speaker in the file; ``model`` is the one stored."""
+    """A change that was made, but left traces of a speaker in the file, for a ``reason``; ``model`` is as stored."""
 
-    model: Any
+    def __init__(self, reason: object, model: SpeakerModel) -> None:
+        self.model = model
+        super().__init__(
+            "the change was made, but traces of the speaker removed or renamed are left until the next removal:"
+            f" {reason}"
+        )
 
 
 class AuditError(VoiceclaimError):

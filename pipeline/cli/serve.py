@@ -27,12 +27,14 @@ from pipeline.cli.terminal import cores, print_error, print_line
 from pipeline.errors import StoreError
 from pipeline.extras import library
 from pipeline.server.limits import MIB, Limits
+from pipeline.verification.attempts import AttemptLimits
 
 if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.verification.policies import Policy
 
 _LIMITS = Limits()
+_ATTEMPTS = AttemptLimits()
 
 
 def serve(
@@ -91,9 +93,13 @@ def serve(
     ] = _LIMITS.grace_seconds,
     failures: Annotated[
         int, typer.Option(min=0, help="Failed attempts at one claim before a caller must wait; 0: no limit.")
-    ] = 5,
-    caller_failures: Annotated[int, typer.Option(min=1, help="Maximum failed attempts of one token in an hour.")] = 100,
-    lockout_seconds: Annotated[float, typer.Option(min=1, help="Longest wait in seconds after failures.")] = 3600.0,
+    ] = _ATTEMPTS.failures,
+    caller_failures: Annotated[
+        int, typer.Option(min=1, help="Maximum failed attempts of one token in an hour.")
+    ] = _ATTEMPTS.caller_failures,
+    lockout_seconds: Annotated[
+        float, typer.Option(min=1, help="Longest wait in seconds after failures.")
+    ] = _ATTEMPTS.lockout_seconds,
     spool: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder for uploads until they are enrolled.", show_default="in memory"),
@@ -132,7 +138,6 @@ def serve(
     from pipeline.server.security import is_loopback, read_tokens
     from pipeline.server.settings import HOSTS, Settings
     from pipeline.store.store import Store
-    from pipeline.verification.attempts import AttemptLimits
 
     if tls_key is not None and tls_cert is None:
         raise typer.BadParameter("--tls-key requires --tls-cert")

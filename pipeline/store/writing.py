@@ -62,12 +62,17 @@ class Transaction:
             "config": json.dumps(model.config.model_dump(mode="json"), sort_keys=True),
             "calibrations": json.dumps(model.calibrations.as_json(), sort_keys=True),
         }
+        left = None
         try:
             self._commit(about)
-        except TracesLeftError as error:
-            error.model = self._store.load(unknown_impostors=model.unknown_share)
-            raise
-        return self._store.load(unknown_impostors=model.unknown_share)
+        except StoreError as error:
+            if not self.saved:
+                raise
+            left = error
+        stored = self._store.load(unknown_impostors=model.unknown_share)
+        if left is not None:
+            raise TracesLeftError(left, stored)
+        return stored
 
     def reseal(self, key: bytes) -> None:
         """Write every digest anew under ``key``, and commit."""
@@ -126,9 +131,6 @@ class Transaction:
         try:
             self._rows.run("PRAGMA busy_timeout = 60000")
             self._rows.run("VACUUM")
-        except StoreError as error:
-            detail = "the change was made, but traces of the speaker removed or renamed are left until the next removal"
-            raise TracesLeftError(f"{detail}: {error}") from None
         finally:
             self._rows.run("PRAGMA busy_timeout = 0")  # a checkpoint must not wait for readers
 
