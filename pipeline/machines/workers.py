@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import signal
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -270,6 +271,23 @@ def _in_processes(function: Callable[..., Result], tasks: Iterable[Task], common
     from joblib import Parallel, delayed
 
     # With more tasks ahead than by default, an interruption ends in a KeyError of loky's, which its thread prints.
-    run = Parallel(jobs, backend="loky", return_as="generator")
-    results: Iterator[Result] = run(delayed(function)(common, *task) for task in tasks)
-    return results
+    with Parallel(jobs, backend="loky", return_as="generator") as run:
+        with _without_interrupts():
+            results = run(delayed(function)(common, *task) for task in tasks)
+        yield from results
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block SIGINT in this thread, and for good in the processes that it starts: Ctrl-C is for their parent alone."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # where it is started later, it ends the block
+    earlier = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, earlier)

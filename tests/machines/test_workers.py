@@ -29,7 +29,7 @@ from pipeline.evaluation.assess import assess
 from pipeline.machines.pairs import train_pairs
 from pipeline.machines.pool import Pool
 from pipeline.machines.training import train_population
-from pipeline.machines.workers import DaskWorkers, LocalThreads, in_order
+from pipeline.machines.workers import MANY, DaskWorkers, LocalThreads, in_order
 from pipeline.store.store import Store
 
 distributed = pytest.importorskip("distributed")
@@ -309,3 +309,11 @@ def test_threads_that_cannot_be_started_are_too_little_memory():
     finally:
         threading.stack_size(before)
     assert list(in_order(abs, [-1, 2], 2)) == [1, 2]
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked")
+def test_ctrl_c_reaches_no_worker_process_not_even_while_it_starts():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    masks = LocalThreads(2).map(signal.pthread_sigmask, [((),)] * MANY, common=signal.SIG_BLOCK, many=MANY)
+    assert all(signal.SIGINT in mask for mask in masks)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
