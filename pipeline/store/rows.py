@@ -111,11 +111,6 @@ class Rows:
         """Return True until the rows are closed or their connection is taken."""
         return self._closing.alive
 
-    def roll_back(self) -> None:
-        """Undo changes that were not committed."""
-        if self._connection.in_transaction:
-            self.run("ROLLBACK")
-
     def close(self) -> None:
         """Close the connection; a snapshot that it held is released."""
         with self._lock:
