@@ -43,11 +43,7 @@ _EXACT_SEEK = {"PCM_S8", "PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBL
 
 
 def open_audio(
-    source: Path | str | BinaryIO,
-    *,
-    start: float | None = None,
-    end: float | None = None,
-    mix: Downmix | None = None,
+    source: Path | str | BinaryIO, *, start: float | None = None, end: float | None = None, mix: Downmix | None = None
 ) -> AudioReader:
     """Open an audio file, or a seekable binary file object, for reading in blocks.
 
@@ -100,14 +96,7 @@ class AudioReader(AbstractContextManager["AudioReader"]):
     """
 
     def __init__(
-        self,
-        file: BinaryIO,
-        name: str,
-        *,
-        start: float | None,
-        end: float | None,
-        owned: bool,
-        mix: Downmix | None,
+        self, file: BinaryIO, name: str, *, start: float | None, end: float | None, owned: bool, mix: Downmix | None
     ) -> None:
         self.name = name
         self._file = file if owned else None

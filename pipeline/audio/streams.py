@@ -101,8 +101,6 @@ def as_samples(given: ArrayLike, where: str, mix: Downmix | None = None) -> Samp
     mix = Downmix(where) if mix is None else mix
     if array.ndim == 1 and array.size:
         mix.check_has(1)
-    if array.dtype == np.float64 and array.ndim == 1:
-        return np.array(array, order="C")
     if array.dtype.name in _FULL_SCALE:
         middle, scale = _FULL_SCALE[array.dtype.name]
         samples = (array.astype(np.float64) - middle) / scale

@@ -33,13 +33,7 @@ from pipeline.cli.options import (
     read_settings,
     workers_of,
 )
-from pipeline.cli.terminal import (
-    cores,
-    print_error,
-    print_json,
-    print_note,
-    progress_bar,
-)
+from pipeline.cli.terminal import cores, print_error, print_json, print_note, progress_bar
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:

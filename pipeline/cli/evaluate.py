@@ -76,8 +76,7 @@ def evaluate(
         ),
     ] = None,
     pairs: Annotated[
-        bool,
-        typer.Option("--pairs", help="TRIALS are pairs of recordings, as in VoxCeleb; STORE is the background."),
+        bool, typer.Option("--pairs", help="TRIALS are pairs of recordings, as in VoxCeleb; STORE is the background.")
     ] = False,
     systems: Systems = None,
     unknown_impostors: UnknownImpostors = None,

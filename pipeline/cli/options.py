@@ -161,10 +161,8 @@ def in_turn(store: Path, wait: float, write: Callable[[], T]) -> T:
     """Call ``write``, and retry for ``wait`` seconds, with a note, while another process writes to ``store``."""
     from pipeline.store.waiting import when_free
 
-    def say() -> None:
-        print_note(f"{store}: another process is writing to this store; waiting for up to {wait:g} s (--wait)")
-
-    return when_free(write, wait, on_wait=say)
+    note = f"{store}: another process is writing to this store; waiting for up to {wait:g} s (--wait)"
+    return when_free(write, wait, on_wait=lambda: print_note(note))
 
 
 @contextmanager

@@ -53,8 +53,7 @@ def serve(
         Path | None, typer.Option(metavar="DIR", help="Results of `voiceclaim evaluate` to show on the page.")
     ] = None,
     background: Annotated[
-        bool,
-        typer.Option(help="If there is no store yet, enroll the synthetic background voices first."),
+        bool, typer.Option(help="If there is no store yet, enroll the synthetic background voices first.")
     ] = True,
     log: Log = None,
     log_key: LogKey = None,
@@ -110,8 +109,7 @@ def serve(
     proxy: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS",
-            help="IP address or network of the reverse proxy whose X-Forwarded-For names the caller.",
+            metavar="ADDRESS", help="IP address or network of the reverse proxy whose X-Forwarded-For names the caller."
         ),
     ] = None,
     log_level: Annotated[

@@ -4,14 +4,7 @@ from .folders import FolderTrials, trials_of_folder
 from .joining import ScoredList, read_scored
 from .list_writing import write_list
 from .lists import Trial, read_list, read_trials
-from .scores import (
-    SpeakerSpread,
-    SystemScores,
-    identification_error,
-    read_scores,
-    speaker_error_rates,
-    speaker_spread,
-)
+from .scores import SpeakerSpread, SystemScores, identification_error, read_scores, speaker_error_rates, speaker_spread
 
 FORMATS: tuple[str, ...]
 WRITTEN: tuple[str, ...]

@@ -68,34 +68,30 @@ def featured(names: Iterable[str], default: str) -> list[str]:
     return list(ranked)[:MOST_FEATURED]
 
 
-def curves_of(
-    table: Mapping[str, Any], scores: Mapping[str, SystemScores], *, bands: Mapping[str, DetBand] | None = None
-) -> Evaluation:
-    """Return the curves of ``scores``, with the content ``table`` of metrics.json and the ``bands`` of some systems."""
-    first = featured(scores, table["default_system"])
+def curves_of(table: Mapping[str, Any], scores: Mapping[str, SystemScores], band: DetBand | None = None) -> Evaluation:
+    """Return the curves of ``scores``, with the content ``table`` of metrics.json and its default system's ``band``."""
+    default = table["default_system"]
+    first, bands = featured(scores, default), {default: band}
     systems = table.get("systems", {})
     thresholds = {name: systems.get(name, {}).get("store_threshold") for name in scores}
     drawn = {name: of for name, of in scores.items() if of.two_classes}
     speakers, version, state = (table.get(key) for key in ("speakers", "version", "state"))
     return Evaluation(
-        default_system=table["default_system"],
+        default_system=default,
         speakers=speakers if isinstance(speakers, int) else None,
         version=version if isinstance(version, str) else None,
-        systems=[_curve(name, of, thresholds[name], name in first, bands or {}) for name, of in drawn.items()],
+        systems=[_curve(name, of, thresholds[name], name in first, bands.get(name)) for name, of in drawn.items()],
         state=state if isinstance(state, str) else None,
     )
 
 
-def _curve(
-    name: str, scores: SystemScores, stored: object, is_featured: bool, bands: Mapping[str, DetBand]
-) -> SystemCurve:
+def _curve(name: str, scores: SystemScores, stored: object, is_featured: bool, band: DetBand | None) -> SystemCurve:
     curve = error_curve(scores.target, scores.nontarget)
     eer = equal_error_rate_of(curve)
     threshold = float(stored) if isinstance(stored, int | float) else None
     marked = [eer.threshold] if threshold is None else [eer.threshold, threshold]
     thresholds = np.unique(np.concatenate([curve.thresholds[_shown(len(curve.thresholds) - 1)], marked]))
     steps = np.searchsorted(curve.thresholds, thresholds, side="left")
-    band = bands.get(name)
     return SystemCurve(
         name=name,
         featured=is_featured,

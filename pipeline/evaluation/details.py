@@ -5,14 +5,11 @@ A trial's margin is its score less the threshold: at 0 and above it is accepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from pipeline.evaluation.scores import SystemScores
-from pipeline.metrics.curves import FloatArray
 
 MOST_SPEAKERS = 40  # rows of the matrix; those with the most errors
 WORST_TRIALS = 10
@@ -85,7 +82,10 @@ def details_of(scores: SystemScores, threshold: float) -> Details:
     nearest: dict[tuple[str, str], int] = {}
     for k in np.argsort(badness, kind="stable").tolist():  # the worst trial of a cell comes last
         nearest[scores.speakers[k], voices[k]] = k
-    trial = partial(_trial, scores, margins, voices)
+
+    def trial(k: int) -> TrialMargin:
+        return TrialMargin(scores.speakers[k], scores.paths[k], voices[k], bool(scores.is_target[k]), float(margins[k]))
+
     cells = {cell: trial(k) for cell, k in nearest.items() if cell[0] in shown}
     matrix = tuple(tuple(cells.get((row, column)) for column in columns) for row in rows)
     worst = tuple(map(trial, np.argsort(-badness, kind="stable")[:WORST_TRIALS].tolist()))
@@ -111,8 +111,3 @@ def _errors(scores: SystemScores, accepted: np.ndarray) -> tuple[SpeakerErrors, 
             key=lambda entry: (-entry.false_rejects / max(entry.targets, 1), -entry.false_accepts, entry.speaker),
         )
     )
-
-
-def _trial(scores: SystemScores, margins: FloatArray, voices: Sequence[str], k: int) -> TrialMargin:
-    target, margin = bool(scores.is_target[k]), float(margins[k])
-    return TrialMargin(scores.speakers[k], scores.paths[k], voices[k], target, margin)

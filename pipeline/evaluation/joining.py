@@ -152,10 +152,8 @@ def join(key: TrialTable, scores: TrialTable, *, names: tuple[str, str]) -> Labe
     targets, values = key.needed_targets, scores.needed_scores
     models, segments = _codes_in(key.models, scores.models), _codes_in(key.segments, scores.segments)
     rows = np.flatnonzero((models >= 0) & (segments >= 0))
-    key_ids, score_ids = (
-        pair_ids(key, key.models.codes, key.segments.codes),
-        pair_ids(key, models, segments)[rows],
-    )
+    key_ids = pair_ids(key, key.models.codes, key.segments.codes)
+    score_ids = pair_ids(key, models, segments)[rows]
     in_key = rows_by_label(key, key_ids, names[0])
     cause = "the scores of two systems in one file"
     ids, first = first_rows(scores[rows], score_ids, values[rows], "one score, got {} and {}", names[1], cause)

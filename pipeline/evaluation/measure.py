@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 
 from pipeline.errors import check_seed, check_type
-from pipeline.evaluation import (
-    SpeakerSpread,
-    SystemScores,
-    identification_error,
-    speaker_error_rates,
-    speaker_spread,
-)
+from pipeline.evaluation import SpeakerSpread, SystemScores, identification_error, speaker_error_rates, speaker_spread
 from pipeline.evaluation.breakdowns import GroupMetrics, breakdowns
 from pipeline.metrics import (
     OPERATING_POINTS,

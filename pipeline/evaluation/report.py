@@ -76,7 +76,7 @@ def write_evaluation(
     page = evaluation_page(
         table,
         figures=drawn,
-        curves=curves_of(table, scores, bands={} if band is None else {table["default_system"]: band}),
+        curves=curves_of(table, scores, band),
         details=_details(described, table),
         failed=failed,
         command=command,

@@ -66,21 +66,13 @@ class SystemScores:
 def read_scores(path: Path | str) -> dict[str, SystemScores]:
     """Read labelled scores by system in order of first appearance, from ``scores.txt`` or a list of another format.
 
-    Raises InputError as ``read_list``, for a file without labels or scores, and for a system with log-likelihood
-    ratios in only some of its rows.
+    Without a column of systems there is one, named after the file. Raises InputError as ``read_list``, for a file
+    without labels or scores, and for a system with log-likelihood ratios in only some of its rows.
     """
     table = read_list(path)
     path = Path(path)
     if table.targets is None or table.scores is None:
         raise InputError(f"{path}: a score file must have scores and labels, got none; is it a trial list?")
-    return by_system(table, path)
-
-
-def by_system(table: TrialTable, path: Path) -> dict[str, SystemScores]:
-    """Return labelled scores by system; without a column of systems there is one, named after the file ``path``.
-
-    Raises InputError as ``checked_llrs``, and for a table without labels or scores.
-    """
     return {
         system: SystemScores(
             part.models, part.segments, part.needed_scores, part.needed_targets, checked_llrs(part, system, path)
@@ -90,7 +82,7 @@ def by_system(table: TrialTable, path: Path) -> dict[str, SystemScores]:
 
 
 def table_of(scores: Mapping[str, SystemScores]) -> TrialTable:
-    """Concatenate the rows of all systems; the inverse of ``by_system``."""
+    """Concatenate the rows of all systems, in the order in which ``read_scores`` returns them."""
     parts = list(scores.values())
     sizes = [part.scores.size for part in parts]
     llrs = [np.full(part.scores.size, np.nan) if part.llrs is None else part.llrs for part in parts]

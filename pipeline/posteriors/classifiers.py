@@ -25,14 +25,7 @@ from pipeline.machines.margins import Margins
 from pipeline.posteriors.base import Array, Flags, MarginPosterior, checked_weights
 from pipeline.posteriors.coupling import poao, poar, rpoao
 from pipeline.posteriors.estimators import make_posterior
-from pipeline.posteriors.heldout import (
-    AnyPosterior,
-    Method,
-    OneClassMachine,
-    clipped_log_odds,
-    joined,
-    train_machine,
-)
+from pipeline.posteriors.heldout import AnyPosterior, Method, OneClassMachine, clipped_log_odds, joined, train_machine
 from pipeline.posteriors.pairwise_coupling import MIN_POSTERIOR, hastie_tibshirani, pkpd, wu_lin_weng
 from pipeline.posteriors.settings import check_base, check_settings
 from pipeline.posteriors.sigmoid import FixedSigmoid, probability

@@ -19,8 +19,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import has_fit_parameter
 
 from pipeline.errors import FitError
-
-Array = NDArray[np.float64]
+from pipeline.posteriors.base import Array
 
 # A Gram matrix of this many rows takes 200 MB; beyond, each machine computes the kernel values it needs.
 SHARED_ROWS = 5000

@@ -12,13 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pipeline.errors import (
-    ServiceError,
-    SpeakerExistsError,
-    StreamClosedError,
-    UnknownSpeakerError,
-    VoiceclaimError,
-)
+from pipeline.errors import ServiceError, SpeakerExistsError, StreamClosedError, UnknownSpeakerError, VoiceclaimError
 from pipeline.names import checked_name, normal, twin_of
 from pipeline.scoring.decisions import Decision, Update
 from pipeline.scoring.sequential import SequentialTest
@@ -261,15 +255,11 @@ class Service:
 
     def start(self) -> None:
         """Start the processes that score; raises VoiceclaimError."""
-        self._erase_the_removed()
+        model, memory = self._newest.current(), duplicate_memory(self.settings.log)
+        if memory is not None and model is not None:  # speakers may have been removed while no service was running
+            memory.keep_enrolled(model)
         with ThreadPoolExecutor() as threads:
             list(threads.map(Scorers.start, (self.scorers, self.file_scorers)))
-
-    def _erase_the_removed(self) -> None:
-        """Erase fingerprints of accepted audio of speakers who were removed while no service was running."""
-        model, memory = self._newest.current(), duplicate_memory(self.settings.log)
-        if memory is not None and model is not None:
-            memory.keep_enrolled(model)
 
     def close(self) -> None:
         """End the threads and the processes, and delete the uploads."""

@@ -109,9 +109,7 @@ class Worker:
                 self._kill()
                 detail = f"it took longer than {self._bounds.seconds:g} s, and was ended; {self._left_so}"
                 raise ServiceError(
-                    503,
-                    f"{detail}; too much at a time, or too busy a machine?",
-                    retry_seconds=self._bounds.seconds,
+                    503, f"{detail}; too much at a time, or too busy a machine?", retry_seconds=self._bounds.seconds
                 )
             data = self._pipe.recv_bytes()
         except (EOFError, OSError):

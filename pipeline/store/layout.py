@@ -140,10 +140,8 @@ def check_array(where: str, layout: Mapping[str, Expected], name: str, array: An
 
 def _check_values(where: str, name: str, array: AnyArray, expected: Expected) -> None:
     low = SMALLEST if expected.positive else -LARGEST
-    if array.size == 0:
-        return
     halves = array.dtype == np.float16 and not expected.positive
-    if halves and not ((array.view(np.uint16) & HALF_EXPONENT) == HALF_EXPONENT).any():
+    if array.size == 0 or (halves and not ((array.view(np.uint16) & HALF_EXPONENT) == HALF_EXPONENT).any()):
         return
     if array.dtype.kind == "f" and not (float(array.min()) >= low and float(array.max()) <= LARGEST):  # or NaN
         raise StoreFormatError(

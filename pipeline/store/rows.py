@@ -111,11 +111,6 @@ class Rows:
         """Return True until the rows are closed or their connection is taken."""
         return self._closing.alive
 
-    def roll_back(self) -> None:
-        """Undo changes that were not committed."""
-        if self._connection.in_transaction:
-            self.run("ROLLBACK")
-
     def close(self) -> None:
         """Close the connection; a snapshot that it held is released."""
         with self._lock:
@@ -178,13 +173,10 @@ class Rows:
                 self.run("INSERT INTO array VALUES (?, ?, ?, ?, ?, ?)", (owner, part, dtype, shape, digest, data))
             elif there[number] != (shape, digest):
                 self.run(_UPDATE_ARRAY, (dtype, shape, digest, data, owner, part))
-        self._delete_parts(owner, name, range(number + 1, len(there)))
+        self.delete_parts(owner, name, range(number + 1, len(there)))
 
-    def delete_array(self, owner: int | None, name: str, entry: Entry) -> None:
-        """Delete one array."""
-        self._delete_parts(owner, name, range(len(entry.parts)))
-
-    def _delete_parts(self, owner: int | None, name: str, numbers: range) -> None:
+    def delete_parts(self, owner: int | None, name: str, numbers: range) -> None:
+        """Delete the parts of an array that have these ``numbers``."""
         for number in numbers:
             self.run("DELETE FROM array WHERE owner IS ? AND name = ?", (owner, part_name(name, number)))
 

@@ -244,8 +244,8 @@ class Store:
                     self.path.resolve().unlink(missing_ok=True)  # while nobody else can write to it
         finally:
             if rows.is_open:  # an error would hold the callers' frames, and models in them, until garbage is collected
-                with suppress(StoreError):
-                    rows.roll_back()
+                with suppress(StoreError):  # after a commit there is nothing to undo
+                    rows.run("ROLLBACK")
                 with suppress(StoreError):
                     rows.run("PRAGMA wal_checkpoint(TRUNCATE)")  # erased data leaves the log too, unless somebody reads
                 rows.close()

@@ -161,7 +161,7 @@ def _write_arrays(rows: Rows, owner: int | None, arrays: Arrays) -> None:
     if isinstance(arrays, UpdatedArrays) and isinstance(arrays.base, StoredArrays) and arrays.base.rows is rows:
         before = arrays.base.entries
         for name in arrays.removed & before.keys():
-            rows.delete_array(owner, name, before[name])
+            rows.delete_parts(owner, name, range(len(before[name].parts)))
         arrays = arrays.new
     else:
         rows.run("DELETE FROM array WHERE owner IS ?", (owner,))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import InputError
-from pipeline.evaluation import NameColumn, TrialTable, read_list, read_scored, write_list
+from pipeline.evaluation import NameColumn, TrialTable, read_list, read_scored, read_scores, write_list
 from pipeline.evaluation.columns import checked_llrs, split_by_system
 from pipeline.evaluation.joining import join, label_by_owner
-from pipeline.evaluation.scores import by_system, table_of
+from pipeline.evaluation.scores import table_of
 
 NAMES = ("key.txt", "scores.txt")
 SETTINGS = settings(deadline=None, max_examples=120)
@@ -143,7 +143,7 @@ def test_a_column_stands_for_the_texts(texts, data):
     assert NameColumn.of(texts[::-1]).names.tolist() == column.names.tolist() == sorted(set(texts))
 
 
-def test_systems_are_taken_apart_and_put_together():
+def test_systems_are_taken_apart_and_put_together(tmp_path):
     whole = TrialTable(
         NameColumn.of(["a", "b", "a"]),
         NameColumn.of(["u", "u", "v"]),
@@ -152,7 +152,8 @@ def test_systems_are_taken_apart_and_put_together():
         np.array([0.5, np.nan, 1.5]),
         NameColumn.of(["B", "A", "B"]),
     )
-    result = by_system(whole, Path("file"))
+    write_list(tmp_path / "scores.txt", whole, format_name="voiceclaim")
+    result = read_scores(tmp_path / "scores.txt")
     assert list(result) == ["B", "A"]
     assert result["B"].llrs.tolist() == [0.5, 1.5]
     assert result["A"].llrs is None
