@@ -80,6 +80,7 @@ def evaluation_page(
         **_charts(curves),
         charts_css=(CHARTS / "charts.css").read_text(encoding="utf-8"),
         details=details,
+        most_rows=MOST_ROWS,
         speaker_rows=[] if details is None else [entry for entry in details.errors if entry.count][:MOST_ROWS],
         failed=failed,
         command=command,
