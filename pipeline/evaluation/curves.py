@@ -72,16 +72,17 @@ def curves_of(
     table: Mapping[str, Any], scores: Mapping[str, SystemScores], *, bands: Mapping[str, DetBand] | None = None
 ) -> Evaluation:
     """Return the curves of ``scores``, with the content ``table`` of metrics.json and the ``bands`` of some systems."""
-    first = featured(scores, table["default_system"])
     systems = table.get("systems", {})
     thresholds = {name: systems.get(name, {}).get("store_threshold") for name in scores}
     drawn = {name: of for name, of in scores.items() if of.two_classes}
+    first = featured(drawn, table["default_system"])
+    order = dict.fromkeys([*first, *drawn])  # colours go by order, and are those of the figure
     speakers, version, state = (table.get(key) for key in ("speakers", "version", "state"))
     return Evaluation(
         default_system=table["default_system"],
         speakers=speakers if isinstance(speakers, int) else None,
         version=version if isinstance(version, str) else None,
-        systems=[_curve(name, of, thresholds[name], name in first, bands or {}) for name, of in drawn.items()],
+        systems=[_curve(name, drawn[name], thresholds[name], name in first, bands or {}) for name in order],
         state=state if isinstance(state, str) else None,
     )
 
