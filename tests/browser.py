@@ -115,7 +115,7 @@ class Page:
         try:
             return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1).until(lambda _driver: condition())
         except Exception:
-            pytest.fail(f"the page says: {self.driver.find_element(By.TAG_NAME, 'main').text}")
+            pytest.fail(f"the page says: {self.driver.find_element(By.TAG_NAME, 'body').text}")
 
     def all(self, selector: str) -> list:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)

@@ -65,7 +65,7 @@ return [...document.querySelectorAll("a.headerlink")].filter((link) => {
 # The element that has the focus, unless it or a card around it has an outline in the window.
 UNSEEN_FOCUS = """
 const focused = document.activeElement;
-const marked = focused.closest(".sd-card") ?? focused;
+const marked = focused.matches(".sd-stretched-link") ? focused.closest(".sd-card") : focused;
 const box = marked.getBoundingClientRect();
 const seen = getComputedStyle(marked).outlineStyle !== "none" && box.left >= 0 && box.right <= window.innerWidth + 1;
 return seen || focused === document.body ? "" : focused.outerHTML;
