@@ -24,6 +24,7 @@ extensions = [
     "generated",
     "mathml",
     "repository_links",
+    "table_cells",
 ]
 exclude_patterns = ["_ext", "_build"]
 root_doc = "index"

@@ -60,6 +60,37 @@ if (wide > window.innerWidth) found.push(`the page scrolls sideways: ${wide}`);
 return found;
 """
 
+# The contrast of text with the ground behind it: 4.5, or 3 for large text (WCAG 2.2, 1.4.3).
+FAINT = r"""
+const found = new Set();
+const parts = (colour) => { const [r, g, b, a] = colour.match(/[\d.]+/g).map(Number); return [r, g, b, a ?? 1]; };
+const over = (top, ground) => [0, 1, 2].map((k) => top[k] * top[3] + ground[k] * (1 - top[3]));
+const luminance = (colour) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, k) => {
+  const share = colour[k] / 255;
+  return sum + weight * (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4);
+}, 0);
+const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let text = walker.nextNode(); text; text = walker.nextNode()) {
+  const parent = text.parentElement;
+  const shows = parent.checkVisibility({ opacityProperty: true, visibilityProperty: true });
+  const unseen = parent.closest("script, style, option, .skip, .unseen, :disabled");
+  if (!text.textContent.trim() || !shows || unseen) continue;
+  const [style, grounds, opaque] = [getComputedStyle(parent), [], { value: 1 }];
+  for (let box = parent; box; box = box.parentElement) {
+    grounds.unshift(parts(getComputedStyle(box).backgroundColor));
+    opaque.value *= Number(getComputedStyle(box).opacity);
+  }
+  const ground = grounds.reduce((below, top) => over(top, below), [255, 255, 255]);
+  const [r, g, b, a] = parts(parent instanceof SVGElement ? style.fill : style.color);
+  const [low, high] = [over([r, g, b, a * opaque.value], ground), ground].map(luminance).sort((one, two) => one - two);
+  const ratio = (high + 0.05) / (low + 0.05);
+  const size = parseFloat(style.fontSize);
+  const least = size >= 24 || size >= 18.66 && style.fontWeight >= 700 ? 3 : 4.5;
+  if (ratio < least) found.add(`${text.textContent.trim().slice(0, 60)} (${ratio.toFixed(2)})`);
+}
+return [...found];
+"""
+
 
 class Page:
     """A browser on the page."""
@@ -84,7 +115,7 @@ class Page:
         try:
             return WebDriverWait(self.driver, PATIENCE, poll_frequency=0.1).until(lambda _driver: condition())
         except Exception:
-            pytest.fail(f"the page says: {self.driver.find_element(By.TAG_NAME, 'main').text}")
+            pytest.fail(f"the page says: {self.driver.find_element(By.TAG_NAME, 'body').text}")
 
     def all(self, selector: str) -> list:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
@@ -100,6 +131,10 @@ class Page:
         Words of tables that are torn between two lines are among them.
         """
         return self.driver.execute_script(CLIPPED)
+
+    def faint(self) -> list[str]:
+        """Return texts whose contrast with the ground is too low to be read by everybody."""
+        return self.driver.execute_script(FAINT)
 
     def complaints(self) -> list[str]:
         """Return the messages of the browser's console, but for requests that were refused on purpose."""

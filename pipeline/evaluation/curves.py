@@ -71,16 +71,17 @@ def featured(names: Iterable[str], default: str) -> list[str]:
 def curves_of(table: Mapping[str, Any], scores: Mapping[str, SystemScores], band: DetBand | None = None) -> Evaluation:
     """Return the curves of ``scores``, with the content ``table`` of metrics.json and its default system's ``band``."""
     default = table["default_system"]
-    first, bands = featured(scores, default), {default: band}
     systems = table.get("systems", {})
     thresholds = {name: systems.get(name, {}).get("store_threshold") for name in scores}
     drawn = {name: of for name, of in scores.items() if of.two_classes}
+    first, bands = featured(drawn, default), {default: band}
+    order = dict.fromkeys([*first, *drawn])  # colours go by order, and are those of the figure
     speakers, version, state = (table.get(key) for key in ("speakers", "version", "state"))
     return Evaluation(
         default_system=default,
         speakers=speakers if isinstance(speakers, int) else None,
         version=version if isinstance(version, str) else None,
-        systems=[_curve(name, of, thresholds[name], name in first, bands.get(name)) for name, of in drawn.items()],
+        systems=[_curve(name, drawn[name], thresholds[name], name in first, bands.get(name)) for name in order],
         state=state if isinstance(state, str) else None,
     )
 

@@ -167,7 +167,7 @@ async def _usable(
     recordings = {path: uploads[path] for path, reason in zip(paths, reasons, strict=True) if reason is None}
     skipped = [{"file": uploads[path], "reason": reason} for path, reason in zip(paths, reasons, strict=True) if reason]
     if not recordings:
-        raise AudioError(f"none of the {len(paths)} files can be used; the first: {reasons[0]}")
+        raise AudioError(f"no file can be used; the first: {reasons[0]}")
     return recordings, skipped
 
 

@@ -40,6 +40,17 @@ def test_docstrings_are_shown_as_they_are_written():
     ]  # fmt: skip
 
 
+def test_long_names_in_tables_may_be_broken_and_numbers_may_not():
+    pytest.importorskip("sphinx")
+    breakable = extension("table_cells").breakable
+    assert breakable("see `pipeline.machines.gmm.map_mean`") == ["see `pipeline.", "machines.", "gmm.", "map_mean`"]
+    assert breakable("refined_worst_rival of worst_rival") == ["refined_", "worst_", "rival of worst_rival"]
+    assert breakable("-0.12\N{NO-BREAK SPACE}(-0.40\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}0.09)") == [
+        "-0.12\N{NO-BREAK SPACE}(-0.40\N{NO-BREAK SPACE}to\N{NO-BREAK SPACE}0.09)"
+    ]
+    assert breakable("0.55 ± 0.01") == ["0.55 ±\N{NO-BREAK SPACE}0.01"]
+
+
 # Links to headings that begin a line of their own, and are the only thing on it.
 ALONE = """
 return [...document.querySelectorAll("a.headerlink")].filter((link) => {
@@ -48,6 +59,16 @@ return [...document.querySelectorAll("a.headerlink")].filter((link) => {
   range.setEndBefore(link);
   return link.getBoundingClientRect().top >= [...range.getClientRects()].at(-1).bottom;
 }).map((link) => link.parentElement.textContent)
+"""
+
+
+# The element that has the focus, unless it or a card around it has an outline in the window.
+UNSEEN_FOCUS = """
+const focused = document.activeElement;
+const marked = focused.matches(".sd-stretched-link") ? focused.closest(".sd-card") : focused;
+const box = marked.getBoundingClientRect();
+const seen = getComputedStyle(marked).outlineStyle !== "none" && box.left >= 0 && box.right <= window.innerWidth + 1;
+return seen || focused === document.body ? "" : focused.outerHTML;
 """
 
 
@@ -66,10 +87,18 @@ def test_the_pages_are_built_without_a_warning_and_none_of_their_text_is_cut_off
             assert (tmp_path / "html" / Path(name).relative_to("docs")).with_suffix(".html").is_file()
     pytest.importorskip("selenium.webdriver")
     from browser import CHROMIUM, DRIVER, WIDTHS, browser
+    from selenium.webdriver.common.keys import Keys
 
     if CHROMIUM is None or DRIVER is None:
         return
     with browser("") as seen:
+        for name in ("index", "tutorial"):
+            for width in WIDTHS:
+                seen.resize(width)
+                seen.driver.get(f"file://{tmp_path}/html/{name}.html")
+                for _ in range(60):
+                    seen.driver.switch_to.active_element.send_keys(Keys.TAB)
+                    seen.wait(lambda: seen.driver.execute_script(UNSEEN_FOCUS) == "")
         for path in sorted((tmp_path / "html").rglob("*.html")):
             for width in WIDTHS:
                 seen.resize(width)
@@ -77,4 +106,5 @@ def test_the_pages_are_built_without_a_warning_and_none_of_their_text_is_cut_off
                 assert seen.clipped() == [], f"{path.name} at {width}"
                 assert seen.driver.execute_script(ALONE) == [], f"{path.name} at {width}"
                 diagrams = seen.all("article img[src$='.svg']")
+                assert "<wbr>" not in seen.driver.find_element("tag name", "article").text, path.name
                 assert all(diagram.rect["width"] > 600 for diagram in diagrams), f"{path.name} at {width}"

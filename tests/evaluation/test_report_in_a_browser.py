@@ -81,7 +81,7 @@ def test_no_text_of_a_report_is_cut_off(evaluations, tmp_path, dark):
                 page.driver.execute_script(
                     "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
                 )
-                assert page.clipped() == [], f"{path.name} at {width}"
+                assert page.clipped() == page.faint() == [], f"{path.name} at {width}"
 
 
 def test_text_that_is_cut_off_is_found(tmp_path):
@@ -89,11 +89,13 @@ def test_text_that_is_cut_off_is_found(tmp_path):
         "<!DOCTYPE html><body><p style='width: 2000px'>" + "much too wide " * 40 + "</p>"
         "<div style='overflow: hidden; width: 60px'><span style='white-space: nowrap'>hidden by its box</span></div>"
         "<div style='overflow: auto; width: 60px'><span style='white-space: nowrap'>scrolls into view</span></div>"
-        "<p>fits</p><table style='width: 1px; overflow-wrap: anywhere'><td>letters</td></table></body>"
+        "<p>fits</p><p style='color: #888'>faint</p><p style='color: #666'>clear</p>"
+        "<table style='width: 1px; overflow-wrap: anywhere'><td>letters</td></table></body>"
     )
     with browser("") as page:
         page.driver.get(f"file://{tmp_path}/cut.html")
         found = " ".join(page.clipped())
+        assert page.faint() == ["faint (3.54)"]
     assert "much too wide" in found and "hidden by its box" in found
     assert "torn: letters" in found
     assert "scrolls into view" not in found and "fits" not in found

@@ -33,6 +33,13 @@ function normal(z) {
 /** A rate as a DET axis shows it: half an error takes the place of none. */
 const floored = (share, trials) => probit(Math.min(MOST, Math.max(share, 0.5 / trials)));
 
+/** The line of the system `n` in a legend. */
+function sample(n) {
+  const made = shape("svg", { class: `key s${n}`, "aria-hidden": "true" });
+  made.append(shape("line", { x2: "100%", y1: 2, y2: 2 }));
+  return made;
+}
+
 /** Puts the controls and both charts into `place`; `show` gives them an evaluation, `draw` draws it again. */
 export function ratesPanel(place) {
   const select = element("select", { id: "system" });
@@ -110,7 +117,7 @@ export function ratesPanel(place) {
     });
     if (inside(system, step)) plot.dot(at(system, step));
     key.replaceChildren(...colours.map((each, n) => element("li", {},
-      element("span", { class: `key s${n}` }), `${each.name}: EER ${percent(each.equal_error_rate)}`)));
+      sample(n), `${each.name}: EER ${percent(each.equal_error_rate)}`)));
     if (system.band) key.append(element("li", {}, element("span", { class: "key band" }), "95 % interval"));
   }
 

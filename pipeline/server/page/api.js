@@ -3,9 +3,12 @@
 const KEY = "voiceclaim-token";
 const MOST_WAITING = 2 ** 21; // bytes that the network has not taken
 
+/** Gives a text of the service a capital, unless it begins with the name of a file. */
+export const capital = (text) => text.replace(/^[a-z]+(?=[ :])/, (word) => word[0].toUpperCase() + word.slice(1));
+
 export class Problem extends Error {
   constructor({ status, detail }) {
-    super(detail);
+    super(capital(detail));
     this.status = status;
   }
 }

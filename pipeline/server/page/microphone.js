@@ -1,5 +1,6 @@
 // The microphone: its audio in chunks, its level, and its problems as text.
 
+import { capital } from "./api.js";
 import { shape } from "./charts/dom.js";
 
 const SILENT_PEAK = 0.001; // -60 dB of full scale
@@ -77,7 +78,7 @@ function levelJudge() {
 }
 
 // A warning reads "code: sentence".
-export const sentence = (warning) => warning.slice(warning.indexOf(":") + 2);
+export const sentence = (warning) => `${capital(warning.slice(warning.indexOf(":") + 2))}.`;
 
 const PROBLEMS = {
   silent: "The microphone is silent: is it muted, or the wrong one selected?",

@@ -24,22 +24,25 @@ const ASKED_SECONDS = 3.0; // of speech, then the page decides (docs/explanation
 const priorOf = (terms) => terms.prior ?? 0.5;
 const likely = (llr, terms) => 1 / (1 + Math.exp(-llr) * (1 / priorOf(terms) - 1));
 
-/** The probability that the decision rests on: a sequential test has its own, unless the audio ended before it did. */
-function probabilityOf(message, terms) {
-  const { sequential_llr: llr } = message;
+/** Whether a sequential test tells or decides; the audio may have ended before it did. */
+function byTest({ sequential_llr: llr, type }, terms) {
   const [low, high] = terms.sequential_bounds ?? [];
-  const byTest = Number.isFinite(llr) && !(message.type === "final" && llr > low && llr < high);
-  return byTest ? likely(llr, terms) : message.probability;
+  return Number.isFinite(llr) && !(type === "final" && llr > low && llr < high);
 }
+
+/** The probability that the decision rests on. */
+const probabilityOf = (message, terms) => (byTest(message, terms) ? likely(message.sequential_llr, terms) : message.probability);
 
 /** Why a claim was rejected, as far as the numbers tell. */
 function reasonsOf(message, terms) {
   if (message.decision !== "rejected" || message.type === "update") return [];
-  const reasons = [];
+  const tested = byTest(message, terms);
+  const reasons = tested ? ["The evidence against the claim reached the bound for a rejection."] : [];
   const [score, threshold] = terms.threshold === null ? [message.llr, terms.llr_threshold] : [message.score, terms.threshold];
-  if (score !== null && score < threshold) reasons.push(`The score is ${(threshold - score).toFixed(2)} below the threshold of ${threshold.toFixed(2)}.`);
-  const little = message.speech_seconds < ASKED_SECONDS;
-  if (little) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may change the decision.`);
+  if (!tested && score !== null && score < threshold) reasons.push(`The score is ${(threshold - score).toFixed(2)} below the threshold of ${threshold.toFixed(2)}.`);
+  const little = !tested && message.speech_seconds < ASKED_SECONDS;
+  const told = message.warnings.some((warning) => warning.startsWith("little_speech:"));
+  if (little && !told) reasons.push(`Only ${message.speech_seconds.toFixed(1)} s of speech: more may change the decision.`);
   if (message.warnings.length) reasons.push("The audio may explain it:");
   else if (!little) reasons.push(`No fault was found in the audio: the voice is unlike that of ${terms.claim}.`);
   return reasons;
