@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import ssl
@@ -14,9 +15,10 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 import pytest
-from service import Running, running
+from service import Running, running, wait_until
 from websockets.frames import Frame, Opcode
 
+from pipeline.server.limits import Limits
 from pipeline.server.protocols import HttpProtocol
 
 pytestmark = pytest.mark.server
@@ -219,6 +221,30 @@ def test_forms_that_take_long_to_parse_hold_up_nobody(service):
             longest = max(longest, time.monotonic() - asked)
     assert all(each.result().startswith(b"HTTP/1.1 422 ") for each in uploads)
     assert longest < (time.monotonic() - began) / 15
+
+
+def answers(service: Running) -> bool:
+    with connected(service, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") as caller:
+        return rest_of(caller).startswith(b"HTTP/1.1 200 ")
+
+
+def test_connections_that_send_nothing_and_websockets_have_an_end(service):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = Limits().connections
+    if hard < most + 500:
+        pytest.skip("too few files may be opened")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with ExitStack() as connections:
+            for _ in range(most):
+                connections.enter_context(connected(service, b""))
+            with connected(service, b"") as caller:
+                assert rest_of(caller) == b""
+            with suppress(BrokenPipeError), connected(service, b"GET" + UPGRADE + b"\r\n") as caller:
+                assert rest_of(caller) == b""
+        wait_until(lambda: answers(service))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_long_message_is_not_kept_of_who_is_not_let_in(guarded):
