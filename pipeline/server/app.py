@@ -15,17 +15,15 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
 from pipeline import __version__
 from pipeline.errors import ServiceError, TooManyAttemptsError, VoiceclaimError
-from pipeline.evaluation.pages import CHARTS
 from pipeline.server.messages import PROBLEM_TYPE, Problem, problem, service_error
 from pipeline.server.metrics import count_requests
-from pipeline.server.routes import PAGE, router, service_of
+from pipeline.server.routes import router, service_of
 from pipeline.server.security import check_origin, limit_bodies
 from pipeline.server.service import Service
 
@@ -41,7 +39,7 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        # One thread for Starlette's files, which never ends: see ``started_threads``.
+        # One thread for Starlette's forms, which never ends: see ``started_threads``.
         to_thread.current_default_thread_limiter().total_tokens = 1
         await to_thread.run_sync(lambda: None)
         started()
@@ -70,8 +68,6 @@ def create_app(service: Service, started: Callable[[], None] = lambda: None) -> 
     app.add_middleware(count_requests, metrics=service.metrics)
     app.include_router(router)
     app.add_api_websocket_route("/{path:path}", _no_stream)
-    app.mount("/page/charts", StaticFiles(directory=CHARTS))
-    app.mount("/page", StaticFiles(directory=PAGE))
     return app
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pipeline.errors import InputError, ServiceError
+from pipeline.server.callers import Caller, Turns
 from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
 
@@ -25,6 +27,7 @@ _CHARSETS = (b"utf-8", b"utf8", b"iso-8859-1", b"latin-1")  # Python's other cod
 _MOST_DIGITS = 9
 _MAX_FIELDS = 8
 _MAX_FIELD_BYTES = 8192
+_PIECE_BYTES = 2**14
 
 
 def described(fields: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -35,13 +38,13 @@ def described(fields: dict[str, Any], *required: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def saved(
-    request: Request, service: Service, field: str, *, files: int, texts: tuple[str, ...] = ()
+    request: Request, service: Service, caller: Caller, field: str, *, files: int, texts: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Recordings, FormData]]:
-    """Save the files in a ``field`` of the form, at most ``files``, until the end of the block.
+    """Save the files in a ``field`` of the form of ``caller``, at most ``files``, until the end of the block.
 
     Raises InputError for a form with fields other than ``field`` and ``texts``.
     """
-    async with service.private_folder() as folder, _form_of(request, files=files) as form:
+    async with service.private_folder() as folder, _form_of(request, service, caller, files=files) as form:
         if unknown := set(form).difference({field, *texts}):
             fields = ", ".join(map(repr, (*texts, field)))
             raise InputError(f"the field {min(unknown)!r:.80} has no meaning here; the fields are {fields}")
@@ -70,14 +73,13 @@ class _Parser(MultiPartParser):
 
 
 @asynccontextmanager
-async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
+async def _form_of(request: Request, service: Service, caller: Caller, *, files: int) -> AsyncIterator[FormData]:
     """Parse the form in the body of ``request``, with at most ``files`` files; raises ServiceError."""
     kind, parameters = parse_options_header(request.headers.get("content-type"))
     if kind != b"multipart/form-data" or parameters.get(b"charset", b"utf-8").lower() not in _CHARSETS:
         raise ServiceError(415, "a body of the type multipart/form-data was expected, in UTF-8", kind="InputError")
-    parser = _Parser(
-        request.headers, request.stream(), max_files=files, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES
-    )
+    pieces = _in_turn(request, service.parsing, caller)
+    parser = _Parser(request.headers, pieces, max_files=files, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_BYTES)
     try:
         form = await parser.parse()
     except MultiPartException as error:
@@ -89,6 +91,18 @@ async def _form_of(request: Request, *, files: int) -> AsyncIterator[FormData]:
         yield form
     finally:
         await form.close()
+
+
+async def _in_turn(request: Request, parsing: Turns, caller: Caller) -> AsyncGenerator[bytes, None]:
+    """Yield the body in pieces, and let the event loop do something else before each one is parsed.
+
+    Data that nearly holds the boundary takes long to parse, and many forms may arrive at once.
+    """
+    async for chunk in request.stream():
+        for at in range(0, len(chunk), _PIECE_BYTES):
+            async with parsing.place(caller):
+                await asyncio.sleep(0)
+            yield chunk[at : at + _PIECE_BYTES]
 
 
 def text_in(form: FormData, name: str) -> str | None:

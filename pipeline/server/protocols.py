@@ -88,6 +88,12 @@ class HttpProtocol(H11Protocol, _SlicedProtocol):
         super().__init__(config, *args, **options)
         self.conn = self._chunks = _Chunks(h11.SERVER, config.h11_max_incomplete_event_size or self.slice_bytes)
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See asyncio.Protocol. uvicorn limits requests alone, and neither silent connections nor WebSockets."""
+        super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
+            transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         super().data_received(data)

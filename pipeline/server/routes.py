@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import mimetypes
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.requests import ClientDisconnect, HTTPConnection
@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket
 
 from pipeline.errors import AudioError, InputError, TooManyAttemptsError, VoiceclaimError
 from pipeline.evaluation.curves import Evaluation, state_of
+from pipeline.evaluation.pages import CHARTS
 from pipeline.scoring.decisions import as_json
 from pipeline.server import messages, streams
 from pipeline.server.callers import Caller
@@ -31,7 +32,10 @@ from pipeline.server.security import ENROLL, IDENTIFY, SCORES, VERIFY, allowed, 
 from pipeline.server.service import Service
 from pipeline.server.utterances import Recordings
 
-PAGE = Path(__file__).resolve().parent / "page"
+_PAGE = Path(__file__).resolve().parent / "page"
+# The files of the page, in memory: no caller makes the service look for files.
+_FILES = {path.name: path.read_bytes() for path in _PAGE.iterdir()}
+_FILES |= {f"charts/{path.name}": path.read_bytes() for path in CHARTS.iterdir()}
 _CODES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 500, 503, 507)
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -94,13 +98,21 @@ _COUNTERS: dict[int | str, dict[str, Any]] = {
 @router.get("/", include_in_schema=False)
 async def page() -> Response:
     """Return the page."""
-    return FileResponse(PAGE / "index.html")
+    return await file("index.html")
 
 
 @router.get("/docs", include_in_schema=False)
 async def docs() -> Response:
     """Return the description of the programming interface."""
-    return FileResponse(PAGE / "docs.html")
+    return await file("docs.html")
+
+
+@router.get("/page/{name:name}", include_in_schema=False)
+async def file(name: str) -> Response:
+    """Return a file of the page."""
+    if name not in _FILES:
+        raise HTTPException(404)
+    return Response(_FILES[name], media_type=mimetypes.guess_type(name)[0])
 
 
 @router.get("/speakers", dependencies=_EITHER, response_model=messages.SpeakerList, summary="Enrolled speakers")
@@ -151,7 +163,7 @@ async def _enrolled(
     """Enroll ``name`` from the files of the form, or add these ``to`` them; return the fields of ``Enrolled``."""
     most = service.settings.limits.files
     with counting(service.metrics.enrollments, "enrolled" if to is None else "added"):
-        async with saved(request, service, "files", files=most, texts=(CHANNEL,)) as (uploads, form):
+        async with saved(request, service, caller, "files", files=most, texts=(CHANNEL,)) as (uploads, form):
             channel = channel_in(form)
             recordings, skipped = await _unless_gone(request, _usable(service, caller, uploads, channel))
             summary = await service.enroll(caller, name, recordings, to=to, channel=channel)
@@ -189,7 +201,7 @@ async def verify(request: Request, service: Here, caller: Verifying) -> dict[str
     mean of all. `system` selects another scoring system, with the scope `rules`. Without the scope `scores` the answer
     has the decision, and no score or threshold.
     """
-    async with saved(request, service, "file", files=1, texts=("claim", "system", CHANNEL)) as (uploads, form):
+    async with saved(request, service, caller, "file", files=1, texts=("claim", "system", CHANNEL)) as (uploads, form):
         claim, system, channel = text_in(form, "claim"), text_in(form, "system"), channel_in(form)
         if claim is None:
             raise InputError("the field 'claim' must name a speaker, and is missing")
@@ -223,7 +235,7 @@ async def identify(request: Request, service: Here, caller: Identifying) -> dict
     `channel`, from 1, is the one to score; by default the mean of all. Failed attempts are not counted, and the answer
     has scores of several speakers: access must not rest on it alone.
     """
-    async with saved(request, service, "file", files=1, texts=(CHANNEL,)) as (uploads, form):
+    async with saved(request, service, caller, "file", files=1, texts=(CHANNEL,)) as (uploads, form):
         [path], channel = uploads, channel_in(form)
         identifier = await service.identifier()
         found = await _unless_gone(request, streams.identify_file(service, caller, identifier, path, channel))

@@ -57,6 +57,7 @@ class Service:
         self.decoders = Workers("files to decode", threads, decoding, waiting=limits.waiting)
         if limits.share < 1:
             self.decoders.turns.keep_one()
+        self.parsing = Turns("forms to parse", 1, waiting=limits.connections)
         self._scoring = Turns("pieces of audio to score", threads, waiting=limits.streams)
         verifiers = VerifierSettings(
             settings.store, limits.verifiers, settings.unknown_impostors, settings.decide_by, settings.log

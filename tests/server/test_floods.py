@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import ssl
 import subprocess
 import time
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 import pytest
-from service import Running, running
+from service import Running, running, wait_until
 from websockets.frames import Frame, Opcode
 
+from pipeline.server.limits import Limits
 from pipeline.server.protocols import HttpProtocol
 
 pytestmark = pytest.mark.server
@@ -183,6 +186,65 @@ def test_what_is_no_request_is_refused_by_a_problem(guarded, data):
         head, _, body = rest_of(caller).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ") and b"application/problem+json" in head
     assert json.loads(body)["type"] == "urn:voiceclaim:InputError"
+
+
+def form_of(data: bytes) -> bytes:
+    """A request with ``data`` as its only file."""
+    body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n' + data + b"\r\n--x--\r\n"
+    head = b"POST /verify HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    return head + b"Content-Type: multipart/form-data; boundary=x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+def test_paths_of_thousands_of_parts_hold_up_no_upload(service):
+    path = b"GET /page/" + b"a/" * 15_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with ExitStack() as connections:
+        for _ in range(100):
+            connections.enter_context(connected(service, path * 5))
+        with connected(service, form_of(bytes(2**21))) as caller:
+            assert rest_of(caller).startswith(b"HTTP/1.1 422 ")
+
+
+def test_forms_that_take_long_to_parse_hold_up_nobody(service):
+    """Data that nearly holds the boundary is parsed byte by byte."""
+
+    def upload() -> bytes:
+        with connected(service, form_of(b"\r\n--xy" * 2**16)) as caller:
+            caller.settimeout(60)
+            return rest_of(caller)
+
+    began, longest = time.monotonic(), 0.0
+    with ThreadPoolExecutor(40) as callers:
+        uploads = [callers.submit(upload) for _ in range(40)]
+        while not all(each.done() for each in uploads):
+            asked = time.monotonic()
+            assert service.request("GET", "/healthz").status_code == 200
+            longest = max(longest, time.monotonic() - asked)
+    assert all(each.result().startswith(b"HTTP/1.1 422 ") for each in uploads)
+    assert longest < (time.monotonic() - began) / 15
+
+
+def answers(service: Running) -> bool:
+    with connected(service, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") as caller:
+        return rest_of(caller).startswith(b"HTTP/1.1 200 ")
+
+
+def test_connections_that_send_nothing_and_websockets_have_an_end(service):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = Limits().connections
+    if hard < most + 500:
+        pytest.skip("too few files may be opened")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        with ExitStack() as connections:
+            for _ in range(most):
+                connections.enter_context(connected(service, b""))
+            with connected(service, b"") as caller:
+                assert rest_of(caller) == b""
+            with suppress(BrokenPipeError), connected(service, b"GET" + UPGRADE + b"\r\n") as caller:
+                assert rest_of(caller) == b""
+        wait_until(lambda: answers(service))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_long_message_is_not_kept_of_who_is_not_let_in(guarded):
