@@ -223,7 +223,7 @@ def papers(folder: Path) -> str:
     for name in PAPERS:
         results = read(folder, name)
         rows = [
-            (_plain(row["name"]), _plain(row["note"]), str(row["paper"]), str(row["here"]))
+            (_plain(row["name"]), _plain(row["note"]), str(row["paper"]), _number(row["here"]))
             for row in results["rows"]
             if row["paper"] not in LOST
         ]
@@ -235,6 +235,11 @@ def papers(folder: Path) -> str:
         parts += [f"- {_plain(note)}" for note in results["notes"]]
         parts += [f"- Version {results['version']}, {results['seconds']:.0f} s; `benchmarks/results/{name}.json`.", ""]
     return "\n".join(parts)
+
+
+def _number(value: object) -> str:
+    """Return ``value`` as it was measured; with two digits if it has more than nine, as p-values do."""
+    return f"{value:.2g}" if isinstance(value, float) and value != float(f"{value:.9g}") else str(value)
 
 
 def _titled(name: str, title: str) -> str:
